@@ -1,0 +1,41 @@
+# `make run` serves everything on 127.0.0.1:$PORT; `make test` runs every check. Both need only Python 3.11, make and git.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run demo test check fmt bench clean
+
+$(VENV)/run.stamp: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Cascade needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --quiet --editable .
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	touch $@
+
+run: $(VENV)/run.stamp
+	@exec $(BIN)/cascade serve
+
+demo: $(VENV)/run.stamp
+	@$(BIN)/cascade demo
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/cfn-lint infra/*.yaml
+
+fmt: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,98 @@
+"""Reading kernels: pages of JSON, and all of them as CSV. They are written by `logs` as it parses."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from chalicelib import blobs, sims, table
+from chalicelib.accelsim import Parser
+from chalicelib.http import Malformed, field_error, json_text
+from chalicelib.logs import unpack
+from chalicelib.table import Item
+
+PAGE_BYTES = 4_500_000
+HEADLINE = (
+    "index", "name", "launch_uid", "finished", "stream_id", "sim_cycles", "sim_insns", "ipc",
+    "tot_sim_cycles", "tot_sim_insns", "tot_ipc", "occupancy", "l2_bw_gbps",
+)  # fmt: skip
+
+
+def _pages(sim_id: str, log: Item, first_page: int = 0) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """(index of its first kernel, kernels) of each committed page, then the block that waits for its next line."""
+    count: int = log.get("kernels", 0)
+    if count:
+        for item in table.query(sim_id, f"k#{first_page:010d}", f"k#{count - 1:010d}", page=20):
+            data = item["data"] if "data" in item else blobs.get(item["blob"], item["version"])
+            yield int(item["sk"][2:]), unpack(data)
+    if log.get("tail"):
+        waiting = Parser.from_state(unpack(log["state"])).tail()
+        if waiting is not None:
+            yield count, [waiting]
+
+
+def page(sim_id: str, limit: int, cursor: str | None, stats: bool) -> dict[str, Any]:
+    """One page of kernels in log order: at most `limit`, at most about 4.5 MB of JSON, but always one when there is one.
+
+    Raises:
+        NotFound: no sim has this id.
+        Malformed: `cursor` was not given out by this call.
+    """
+    start, skip = _parse_cursor(cursor)
+    log = sims.head(sim_id).get(sims.LOG) or {}
+    kernels: list[dict[str, Any]] = []
+    size = 0
+    for first, found in _pages(sim_id, log, start):
+        for offset, kernel in enumerate(found):
+            if first == start and offset < skip:
+                continue
+            row = {"index": first + offset, **kernel}
+            if not stats:
+                row["stats"] = None
+            size += len(json_text(row)) + 1
+            if len(kernels) == limit or (kernels and size > PAGE_BYTES):
+                return {"kernels": kernels, "next_cursor": f"{first}.{offset}"}
+            kernels.append(row)
+    return {"kernels": kernels, "next_cursor": None}
+
+
+def _parse_cursor(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    first, _, offset = cursor.partition(".")
+    if not (first.isascii() and first.isdigit() and offset.isascii() and offset.isdigit() and len(cursor) <= 21):
+        raise Malformed([field_error("cursor_invalid", ["query", "cursor"], "not a cursor of this call", cursor)])
+    return int(first), int(offset)
+
+
+def as_csv(sim_id: str) -> Iterator[bytes]:
+    """All kernels as CSV: the headline columns, then each statistic that any kernel has, by first appearance.
+
+    Two passes over the stored pages: what is held is the column names and one page. Raises NotFound before the first.
+    """
+    log = sims.head(sim_id).get(sims.LOG) or {}
+    return _csv(sim_id, log)
+
+
+def _csv(sim_id: str, log: Item) -> Iterator[bytes]:
+    columns: dict[str, None] = {}
+    for _, kernels in _pages(sim_id, log):
+        for kernel in kernels:
+            columns.update(dict.fromkeys(kernel["stats"]))
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*HEADLINE, *columns])
+    for first, kernels in _pages(sim_id, log):
+        for offset, kernel in enumerate(kernels):
+            row = {"index": first + offset, **kernel}
+            writer.writerow(
+                [*(_cell(row[name]) for name in HEADLINE), *(kernel["stats"].get(name) for name in columns)]
+            )
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value

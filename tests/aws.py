@@ -1,0 +1,109 @@
+"""Moto as the AWS of the in-process tests, and a caller that plays API Gateway in front of the app."""
+
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import moto.core.botocore_stubber as stubber
+
+TOKEN = "test-token"
+
+# moto in process loses updates under threads unless one lock surrounds its stubber.
+_lock, _call = threading.RLock(), stubber.BotocoreStubber.__call__
+
+
+def _locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    with _lock:
+        return _call(self, *args, **kwargs)
+
+
+stubber.BotocoreStubber.__call__ = _locked  # type: ignore[method-assign]
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.status: int = raw["statusCode"]
+        self.headers = {k.lower(): v for k, v in raw["headers"].items()}
+        body = raw["body"]
+        self.body: bytes = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b"".join(body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.body[:300]!r}>"
+
+
+class Api:
+    """Calls the app as API Gateway would: the route's pattern, path parameters still percent-encoded."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        json_body: Any = None,
+        *,
+        data: bytes | str | None = None,
+        headers: dict[str, str] | None = None,
+        token: str | None = TOKEN,
+    ) -> Answer:
+        url = urlsplit(path)
+        route, parameters = self._match(url.path)
+        sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        if json_body is not None:
+            data = json.dumps(json_body)
+            sent["Content-Type"] = "application/json"
+        sent |= headers or {}
+        event = {
+            "resource": route,
+            "path": url.path,
+            "headers": sent,
+            "multiValueHeaders": {k: [v] for k, v in sent.items()},
+            "multiValueQueryStringParameters": parse_qs(url.query, keep_blank_values=True) or None,
+            "pathParameters": parameters or None,
+            "stageVariables": None,
+            "requestContext": {"httpMethod": method, "resourcePath": route, "path": url.path, "identity": {}, "requestId": "r"},
+            "body": data,
+            "isBase64Encoded": False,
+        }
+        return Answer(self.app(event, SimpleNamespace(aws_request_id="r", function_name="cascade")))
+
+    def _match(self, path: str) -> tuple[str, dict[str, str]]:
+        parts = path.split("/")
+        for route in sorted(self.app.routes):
+            wanted = route.split("/")
+            if len(wanted) == len(parts) and all(w == p or w.startswith("{") for w, p in zip(wanted, parts, strict=True)):
+                return route, {w[1:-1]: p for w, p in zip(wanted, parts, strict=True) if w.startswith("{")}
+        return path, {}
+
+    def get(self, path: str, **more: Any) -> Answer:
+        return self("GET", path, **more)
+
+    def post(self, path: str, json_body: Any = None, **more: Any) -> Answer:
+        return self("POST", path, json_body, **more)
+
+    def put(self, path: str, data: bytes, **more: Any) -> Answer:
+        return self("PUT", path, data=data, **more)
+
+    def delete(self, path: str, **more: Any) -> Answer:
+        return self("DELETE", path, **more)
+
+    def new_run(self, count: int = 1, **more: Any) -> tuple[str, list[str]]:
+        """A run of `count` queued sims: its id and theirs."""
+        run = self.post("/api/runs", {"name": "a run", "sims": [{} for _ in range(count)]}, **more).json()
+        return run["id"], [sim["id"] for sim in run["sims"]]
+
+    def new_sim(self) -> str:
+        """The id of a queued sim in a run of its own."""
+        return self.new_run()[1][0]

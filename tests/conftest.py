@@ -1,0 +1,77 @@
+"""Fixtures of all in-process tests: AWS by moto, the app, and a clock that only moves when told to."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import aws
+
+# Before anything of AWS is imported: no test may reach a real account or print metrics between the dots.
+os.environ |= {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "CASCADE_TOKEN": aws.TOKEN,
+    "POWERTOOLS_METRICS_DISABLED": "true",
+}
+
+
+class Clock:
+    """The server's clock, in microseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.us = 1_780_000_000_000_000
+
+    def __call__(self) -> int:
+        self.us += 1  # no two readings are the same, as in life
+        return self.us
+
+    def advance(self, seconds: float) -> None:
+        self.us += int(seconds * 1_000_000)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    from chalicelib import clock as module
+
+    made = Clock()
+    monkeypatch.setattr(module, "now_us", made)
+    return made
+
+
+@pytest.fixture
+def service() -> Iterator[None]:
+    """Empty table and bucket in moto, and clients that reach them."""
+    from moto import mock_aws
+
+    from cascade.serve import resources
+    from chalicelib import blobs, settings, table
+
+    with mock_aws():
+        table.client.cache_clear()
+        blobs.client.cache_clear()
+        resources.create_table(table.client(), settings.table_name())
+        resources.create_bucket(blobs.client(), settings.bucket_name())
+        yield
+    table.client.cache_clear()
+    blobs.client.cache_clear()
+
+
+@pytest.fixture
+def api(service: None, monkeypatch: pytest.MonkeyPatch) -> aws.Api:
+    """The app with a server in front that delivers any number of bytes itself, as the local one does."""
+    from app import app
+
+    monkeypatch.setenv("CASCADE_DIRECT_DOWNLOADS", "1")
+    return aws.Api(app)
+
+
+@pytest.fixture
+def lambda_api(service: None, monkeypatch: pytest.MonkeyPatch) -> aws.Api:
+    """The app behind API Gateway: large and binary answers are redirects."""
+    from app import app
+
+    monkeypatch.delenv("CASCADE_DIRECT_DOWNLOADS", raising=False)
+    return aws.Api(app)
