@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from chalicelib import blobs, sims, table
-from chalicelib.accelsim import Parser
 from chalicelib.http import Malformed, field_error, json_text
-from chalicelib.logs import unpack
+from chalicelib.logs import parser_of, unpack
 from chalicelib.table import Item
 
 PAGE_BYTES = 4_500_000
@@ -26,9 +25,9 @@ def _pages(sim_id: str, log: Item, first_page: int = 0) -> Iterator[tuple[int, l
             data = item["data"] if "data" in item else blobs.get(item["blob"], item["version"])
             yield int(item["sk"][2:]), unpack(data)
     if log.get("tail"):
-        waiting = Parser.from_state(unpack(log["state"])).tail()
+        waiting = parser_of(log).tail()
         if waiting is not None:
-            yield count, [waiting]
+            yield count, [dict(waiting)]
 
 
 def page(sim_id: str, limit: int, cursor: str | None, stats: bool) -> dict[str, Any]:

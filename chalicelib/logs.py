@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chalicelib import blobs, metrics, settings, sims, states, table
-from chalicelib.accelsim import Parser
+from chalicelib.accelsim import Kernel, Parser
 from chalicelib.models import LogPage, LogTotals, StoredChunk
 from chalicelib.table import ConditionFailed, Item, TransactionFailed
 
@@ -30,6 +30,8 @@ KERNELS_PER_COMMIT = 64
 """Kernels written with one move of the cursor: about 400 KB as JSON, 100 KB packed."""
 CHUNKS_PER_COMMIT = 50
 """The cursor moves at least this often, so that a request that is killed in a long catch-up leaves some of it done."""
+CHUNKS_PER_QUERY = 20
+"""Read ahead while catching up; most looks end at the first chunk, behind a gap."""
 PAGE_BYTES = 4_500_000
 """Line bytes on one page of the log: under 5 MB with JSON's quotes and the rest."""
 ITEM_MAX_BYTES = 300_000
@@ -162,13 +164,25 @@ def _settle_again(sim_id: str) -> None:
 # Parsing.
 
 
+def parser_of(log: Item) -> Parser:
+    """The parser as the cursor left it. One that an older release wrote is begun anew, without the block it was in."""
+    if "state" not in log:
+        return Parser()
+    try:
+        return Parser.from_state(zlib.decompress(log["state"]))
+    except ValueError:
+        parser = Parser()
+        parser.tear()
+        return parser
+
+
 @dataclass
 class _Run:
     """Parsing from a cursor onwards, not yet committed."""
 
     sim_id: str
     log: Item | None
-    kernels: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         log = self.log or {}
@@ -179,7 +193,7 @@ class _Run:
         self.totals = {name: log.get(name, 0) for name in ("chunks", "lines", "bytes")}
         self.committed: int = log.get("kernels", 0)
         self.gaps: int = log.get("gaps", 0)
-        self.parser = Parser.from_state(unpack(log["state"]) if "state" in log else None)
+        self.parser = parser_of(log)
 
     def parse(self, seq: int, lines: list[str]) -> bool:
         """Feed the chunk at the cursor, committing in between when it holds many kernels; False when overtaken."""
@@ -200,7 +214,7 @@ class _Run:
 
     def tear(self, first: int, last: int) -> bool:
         """Step over the gap `first` to `last`, for good; False when overtaken."""
-        self.parser.tear()
+        self.kernels += self.parser.tear()
         self.next_seq, self.line = last + 1, 0
         return self.commit({"pk": self.sim_id, "sk": f"g#{first:019d}", "last": last})
 
@@ -209,7 +223,7 @@ class _Run:
         new: Item = {
             "next_seq": self.next_seq,
             "line": self.line,
-            "state": pack(self.parser.to_state()),
+            "state": zlib.compress(self.parser.to_state().encode(), 4),
             "kernels": self.committed + len(self.kernels),
             "tail": int(self.parser.tail() is not None),
             **self.totals,
@@ -264,7 +278,7 @@ def drain(sim_id: str, log: Item | None) -> bool:
     while True:
         run = _Run(sim_id, log)
         first, gap, waiting = run.next_seq, False, 0
-        for item in table.query(sim_id, chunk_key(first), LAST_CHUNK):
+        for item in table.query(sim_id, chunk_key(first), LAST_CHUNK, page=CHUNKS_PER_QUERY):
             if seq_of(item) != run.next_seq:
                 gap = True
                 break
