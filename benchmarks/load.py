@@ -15,7 +15,8 @@ class Connection:
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
-        assert parts.hostname and parts.port
+        assert parts.hostname
+        assert parts.port
         self.socket = socket.create_connection((parts.hostname, parts.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n"

@@ -28,7 +28,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
     """Serve the whole API on this machine, with its data in one folder."""
     from cascade.serve.server import run
 
-    raise SystemExit(run(host, port, data_dir))
+    run(host, port, data_dir)
 
 
 @main.command(epilog="Example: cascade demo --speed 5")

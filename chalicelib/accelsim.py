@@ -33,8 +33,8 @@ MAX_STATS: Final = 4_096
 add 2,240."""
 MAX_STAT_NAME: Final = 128
 """Characters of a statistic's name; a longer one is skipped. The longest real one has 85."""
-MAX_STAT_NAMES_BYTES: Final = 128 * 1024
-"""Bytes of all names in a block together, so that a block of random names stays under 110 KB compressed."""
+MAX_STAT_NAMES: Final = 128 * 1024
+"""Characters, all ASCII, of all names in a block together, so that a block of random names stays under 110 KB compressed."""
 MAX_NUMBER: Final = 38
 """Characters of a number; a longer one is null. DynamoDB keeps 38 digits exactly, a wrapped 64-bit counter has 20."""
 MAX_NAME_BYTES: Final = 8 * 1024
@@ -51,7 +51,7 @@ MAX_TEXT: Final = 1_000
 """Characters kept of a line that tells how the run ended. A deadlock lists up to eight cores, about 100."""
 _MAX_ROW: Final = 64 * 1024
 """Characters looked at in a line with a name, a list of uids or a message."""
-_WINDOW: Final = 4_096
+_WINDOW: Final = 1_024
 """Lines joined at a time, so that a call which stops early has not copied all that is left."""
 
 STATE_VERSION: Final = 1
@@ -86,7 +86,7 @@ class Kernel(TypedDict):
     """`L2_BW`, in GB/s. Versions differ in the clock they divide by."""
     stats: dict[str, Number | None]
     """Every other row `name = number`, under the name as printed. Running totals are totals. Of a name printed more
-    than once the first value stays: a name of the memory partitions has partition 0's. The two rows
+    than once the last value counts, as in the framework's own scripts; of the memory partitions only the first is read. The two rows
     `gpgpu_simulation_rate` keep their unit in the name, `gpgpu_simulation_rate (inst/sec)` and `(cycle/sec)`;
     `gpgpu_simulation_time` is in seconds, `gpgpu_silicon_slowdown` a factor."""
 
@@ -111,7 +111,7 @@ class Outcome:
     core_clock_mhz: float | None = None
     """First of the four `-gpgpu_clock_domains` in the header."""
     block_open: bool = False
-    """A block has begun and is not complete: if the log ends here, it was cut inside a kernel's statistics."""
+    """The log so far ends inside a kernel's statistics; after `Parser.finish`, it was cut there."""
 
 
 @dataclass(slots=True)
@@ -124,8 +124,45 @@ class _Block:
     """uids of the `Destroy streams` lines before the block, as printed."""
     uids: list[int] | None = None
     """Of the `kernel_launch_uid` row; None until it comes, or if it is torn."""
-    stats: dict[str, Number | None] = field(default_factory=dict)
-    names_bytes: int = 0
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    """Name, perhaps with blanks behind, and number of each row, as printed."""
+    names_size: int = 0
+    """Characters of those names, or more."""
+
+    def add(self, rows: list[tuple[str, str]], size: int) -> None:
+        """Append rows read from `size` characters of text."""
+        self.rows += rows
+        self.names_size += size
+        if len(self.rows) > 2 * MAX_STATS or self.names_size > 2 * MAX_STAT_NAMES:  # twice: not again for every row
+            self.bound()
+
+    def bound(self) -> None:
+        """Hold the rows to the bounds on a block: of a name the last, in order of the first."""
+        if len(self.rows) <= MAX_STATS and self.names_size <= MAX_STAT_NAMES:
+            return
+        kept: dict[str, str] = {}
+        size = 0
+        for printed, value in self.rows:
+            name = printed.rstrip()
+            if name not in kept:
+                if len(name) > MAX_STAT_NAME or len(kept) == MAX_STATS or size + len(name) > MAX_STAT_NAMES:
+                    continue
+                size += len(name)
+            kept[name] = value
+        self.rows = list(kept.items())
+        self.names_size = size
+
+    def stats(self) -> dict[str, Number | None]:
+        """The rows as numbers by name; the last of a name counts."""
+        self.bound()
+        stats = {name.rstrip(): int(text) if text.isdigit() else _number(text) for name, text in self.rows}
+        if max(map(len, stats), default=0) > MAX_STAT_NAME:
+            return {name: number for name, number in stats.items() if len(name) <= MAX_STAT_NAME}
+        return stats
+
+    def is_kernel(self) -> bool:
+        """Whether a headline row was read. A power report repeats kernel_name and kernel_launch_uid, but has none."""
+        return any(name.rstrip() in ("gpu_sim_cycle", "gpu_sim_insn", "gpu_tot_sim_cycle") for name, _ in self.rows)
 
 
 class _Kernels:
@@ -168,20 +205,6 @@ class _Kernels:
         return [(uid, name, stream) for uid, (name, stream) in self._by_uid.items()]
 
 
-_HEADLINE: Final = {
-    "stream_id": "kernel_stream_id",
-    "sim_cycles": "gpu_sim_cycle",
-    "sim_insns": "gpu_sim_insn",
-    "ipc": "gpu_ipc",
-    "tot_sim_cycles": "gpu_tot_sim_cycle",
-    "tot_sim_insns": "gpu_tot_sim_insn",
-    "tot_ipc": "gpu_tot_ipc",
-    "occupancy": "gpu_occupancy",
-    "l2_bw_gbps": "L2_BW",
-}
-# A power report repeats kernel_name and kernel_launch_uid, but none of these.
-_PROOF_OF_BLOCK: Final = ("gpu_sim_cycle", "gpu_sim_insn", "gpu_tot_sim_cycle")
-
 # Phases: between blocks; in a block; in its memory partitions from the second on; complete, and held back.
 _OUTSIDE: Final = 0
 _BODY: Final = 1
@@ -197,7 +220,7 @@ _TRACE_NAME = "-kernel name = "
 _DESTROY = "Destroy streams for kernel "
 _CLOCKS = "-gpgpu_clock_domains "
 _BUILD = "Accel-Sim [build"
-_BANNER = "*** GPGPU-Sim Simulator Version"
+_OPTIONS = "GPGPU-Sim: Configuration options:"
 _EXIT = "GPGPU-Sim: *** exit detected ***"
 _BREAK = "GPGPU-Sim: ** break"
 _UARCH_ERROR = "GPGPU-Sim uArch: ERROR"
@@ -223,38 +246,40 @@ _NEVER_INSIDE = (
     "thread block = ",
     _DESTROY,
     _BUILD,
+    _OPTIONS,
     _EXIT,
     _BREAK,
 )
-# What ends the wait for the break line after a complete block. Blank lines, `simulation thread exiting` (which PTX
+# These too end the wait for the break line after a complete block. Blank lines, `simulation thread exiting` (which PTX
 # mode prints before the break line) and text of the application or of stderr do not.
-_DECISIVE = (*_NEVER_INSIDE, _UIDS, _TIME, "GPGPU-Sim uArch: ", "GPGPU-Sim PTX: cudaLaunch", _PUSH)
+_DECISIVE = (_UIDS, "GPGPU-Sim uArch: ", "GPGPU-Sim PTX: cudaLaunch")
+# In PTX mode the application's thread may launch a kernel while the block of another is printed.
+_ANYWHERE = (*_ERRORS, _PUSH)
 
 
 def _line_starts(*starts: str) -> re.Pattern[str]:
-    """A pattern for lines that begin with one of `starts`, which is group 1. Only the banner has leading blanks.
+    """A pattern for lines that begin with one of `starts`, which is group 1.
 
-    The lookahead turns most lines down on their first character, before any alternative is tried.
+    The lookahead turns most lines down on their first two characters, before any alternative is tried.
     """
-    first = "".join(sorted({re.escape(start[0]) for start in starts}))
-    found = "|".join(re.escape(start) for start in starts)
-    return re.compile(rf"\n(?=[ {first}])[ ]*+({re.escape(_BANNER)}|{found})")
+    first, second = ("".join(sorted({re.escape(start[at]) for start in starts})) for at in (0, 1))
+    return re.compile(rf"\n(?=[{first}][{second}])({'|'.join(re.escape(start) for start in starts)})")
 
 
 _PARTITION = "Memory Partition "
-_AFTER_PARTITIONS = ("========= ", "L2_total_cache", "icnt_total_pkts")
+_AFTER_PARTITIONS = ("========= ", "icnt_total_pkts")
 _SCAN: Final = {
     _OUTSIDE: _line_starts(
-        _NAME, _UIDS, _LAUNCH, _LAUNCH_FILE, _PUSH, _TRACE_NAME, _DESTROY, _CLOCKS, _BUILD, _EXIT, _BREAK, *_ERRORS
+        *_ANYWHERE, _NAME, _UIDS, _LAUNCH, _LAUNCH_FILE, _TRACE_NAME, _DESTROY, _CLOCKS, _BUILD, _OPTIONS, _EXIT, _BREAK
     ),
     _BODY: _line_starts(
-        *_NEVER_INSIDE, _UIDS, _TIME, _RATE, _SLOWDOWN, *_ERRORS, *(f"{_PARTITION}{n}" for n in range(1, 10))
+        *_NEVER_INSIDE, *_ANYWHERE, _UIDS, *_CLOCK_ROWS, *(f"{_PARTITION}{n}" for n in range(1, 10))
     ),
     # The rows of 10 to 32 partitions are most of a block's lines, and repeat the names of the first.
     _PARTITIONS: _line_starts(
-        *_NEVER_INSIDE, _UIDS, _TIME, _RATE, _SLOWDOWN, *_ERRORS, *_AFTER_PARTITIONS
+        *_NEVER_INSIDE, *_ANYWHERE, _UIDS, *_CLOCK_ROWS, *_AFTER_PARTITIONS
     ),
-    _HELD: _line_starts(*_DECISIVE, _RATE, _SLOWDOWN),
+    _HELD: _line_starts(*_NEVER_INSIDE, *_ANYWHERE, *_DECISIVE, *_CLOCK_ROWS),
 }  # fmt: skip
 
 # Characters are spelt out, as the engine makes a bit map of them and not of \w.
@@ -262,30 +287,28 @@ _CHARS = r"A-Za-z0-9_#%/.<>*&+'() \t-"
 _NUMBER = rf"-?+(?:[0-9]{{1,{MAX_NUMBER}}}+(?:\.[0-9]{{1,{MAX_NUMBER}}}+)?+(?:[eE][-+]?+[0-9]{{1,4}}+)?+|[nN][aA][nN]|[iI][nN][fF])"
 _STAT: Final = re.compile(
     rf"""\n[ \t]*+
-    ([A-Za-z_][{_CHARS}]*+(?:\[[A-Za-z0-9_.:/ -]*+\])*+[{_CHARS}]*+)
+    ([A-Za-z_][{_CHARS}]*+(?:\[[][{_CHARS}]*+)?+)           # a "]" before any "[" is the end of a torn name
     =[ \t]*+
     (?:[0-9]++/[0-9]++[ ]=[ ])?+                        # average row locality = 40/2 = 20.000000
     ({_NUMBER})
-    (?:%|!|[ ]GB/Sec|[ ]\([^()\n]*+\)|[ ]\{{[^{{}}\n]*+\}})?+
-    [ \t\r]*+(?=\n)""",
+    (?=\n|[ \t\r%!](?![0-9.-])[^=\n]*+\n)                 # perhaps a unit or a remark, but no list of numbers""",
     re.VERBOSE,
 )
 _SECONDS: Final = re.compile(r"[^(]*+\(([0-9]{1,18}) sec\)\s*")
 _RATE_ROW: Final = re.compile(rf"\s*({_NUMBER}) (\((?:inst|cycle)/sec\))\s*")
 _SLOWDOWN_ROW: Final = re.compile(rf"\s*({_NUMBER})x?\s*")
-_LAUNCHED: Final = re.compile(r"([0-9]{1,20})(?:\s+cuda_stream_id: ([0-9]{1,20}))?\s*")
-_DESTROYED: Final = re.compile(r"([0-9]{1,20}): size [0-9]+\s*")
+_LAUNCHED: Final = re.compile(r"([0-9]{1,20})(?:\s+cuda_stream_id: ([0-9]{1,20}))?(?!\S)")
+_DESTROYED: Final = re.compile(r"([0-9]{1,20}): size ")
 _CLOCK: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?):")
 _ASSERTION = "Assertion `"
 
 
 def _number(text: str) -> Number | None:
     """The number as printed: an int exactly, a float if finite, else None."""
-    try:
+    if "." not in text and text.removeprefix("-").isdigit():
         return int(text)
-    except ValueError:
-        value = float(text)
-        return value if math.isfinite(value) else None
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _cut(text: str, limit: int) -> str:
@@ -335,7 +358,7 @@ class Parser:
     """
 
     __slots__ = (
-        "_block", "_destroyed", "_gap", "_launched", "_loaded", "_outcome", "_overlapped", "_partial", "_phase", "_skip",
+        "_block", "_destroyed", "_launched", "_loaded", "_outcome", "_overlapped", "_partial", "_phase", "_skip",
         "_torn", "_traced", "_uids_launched",
     )  # fmt: skip
 
@@ -349,7 +372,7 @@ class Parser:
     def _new_run(self) -> None:
         """Forget what belongs to one process of the simulator: uids begin again with the next."""
         self._outcome = Outcome()
-        self._destroyed: list[int] = []
+        self._destroyed: dict[int, None] = {}  # in order, each once
         self._launched = _Kernels()  # launched with a uid and not ended
         self._traced = _Kernels()  # as loaded; uid by order of loading, for versions whose launch line has no uid
         self._loaded: int | None = 0  # kernels loaded; None when a gap hid some
@@ -360,7 +383,8 @@ class Parser:
     @property
     def outcome(self) -> Outcome:
         """How the run went so far; a copy."""
-        return replace(self._outcome, block_open=self._phase in (_BODY, _PARTITIONS))
+        inside = self._block is not None and self._phase != _HELD and self._block.is_kernel()
+        return replace(self._outcome, block_open=inside or self._outcome.block_open)
 
     def feed(self, lines: Sequence[str], start: int = 0, max_kernels: int | None = None) -> tuple[list[Kernel], int]:
         """Read `lines[start:]` and return the kernels whose blocks are now decided, and the first line not read.
@@ -374,20 +398,25 @@ class Parser:
         kernels: list[Kernel] = []
         while start < len(lines):
             window = list(lines[start : start + _WINDOW])
-            window[0] = window[0][self._skip :]
-            stop = self._scan("\n" + "\n".join(window) + "\n", kernels, max_kernels)
+            window.append("")
+            window[0] = "\n" + window[0][self._skip :]
+            stop = self._scan("\n".join(window), kernels, max_kernels)
             if stop is not None:
-                for line in window:
-                    if stop <= len(line):
-                        break
-                    stop -= len(line) + 1
-                    start += 1
-                    self._skip = 0
-                self._skip += stop
-                return kernels, start
+                window[0] = window[0][1:]
+                return kernels, start + self._stop_at(window, stop)
             self._skip = 0
-            start += len(window)
+            start += len(window) - 1
         return kernels, start
+
+    def _stop_at(self, window: list[str], offset: int) -> int:
+        """Lines of `window` before `offset` in its text; what was read of the next line is skipped next time."""
+        for count, line in enumerate(window):
+            if offset <= len(line):
+                self._skip += offset
+                return count
+            offset -= len(line) + 1
+            self._skip = 0
+        return len(window)
 
     def tail(self) -> Kernel | None:
         """The kernel whose block is complete but waits for the next line to decide; changes nothing."""
@@ -395,9 +424,12 @@ class Parser:
 
     def finish(self) -> list[Kernel]:
         """End of the stream: the kernel `tail` shows, if any. A block cut short is dropped."""
-        kernels = [self._close(self._block, True)] if self._block and self._phase == _HELD else []
-        self._drop()
-        return kernels
+        if self._block and self._phase == _HELD:
+            return [self._close(self._block, True)]
+        if self._block:
+            self._outcome.block_open = self._block.is_kernel()
+            self._drop()
+        return []
 
     def tear(self) -> list[Kernel]:
         """Lines are missing here. Drops the block the gap tears; returns the one that was complete, if any.
@@ -406,12 +438,13 @@ class Parser:
         it two lines are left. What is known of launches stays only if kernels overlap, to name those that end later.
         """
         kernels = self.finish()
+        self._outcome.block_open = False
         self._skip = 0
         self._torn = True
         self._partial = True
         self._loaded = None
         self._traced = _Kernels()
-        self._destroyed = []
+        self._destroyed = {}
         if not self._overlapped:
             self._launched = _Kernels()
         return kernels
@@ -423,12 +456,14 @@ class Parser:
         fed.
         """
         block = self._block
+        if block:
+            block.bound()
         return json.dumps(
             {
                 "v": STATE_VERSION,
                 "phase": self._phase,
-                "block": block and [block.names, block.destroyed, block.uids, block.stats],
-                "destroyed": self._destroyed,
+                "block": block and [block.names, block.destroyed, block.uids, block.rows],
+                "destroyed": list(self._destroyed),
                 "launched": self._launched.entries(),
                 "dropped": self._launched.dropped,
                 "traced": self._traced.entries(),
@@ -455,10 +490,13 @@ class Parser:
             raise ValueError("not a parser state of this version")
         try:
             parser._phase = value["phase"]
+            if parser._phase not in _SCAN or (parser._phase == _OUTSIDE) != (value["block"] is None):
+                raise ValueError("not a parser state of this version")
             if value["block"] is not None:
-                names, destroyed, uids, stats = value["block"]
-                parser._block = _Block(names, list(destroyed), uids, dict(stats), sum(map(len, stats)))
-            parser._destroyed = list(value["destroyed"])
+                names, destroyed, uids, rows = value["block"]
+                parser._block = _Block(names, list(destroyed), uids)
+                parser._block.add([(name, text) for name, text in rows], sum(len(name) for name, _ in rows))
+            parser._destroyed = dict.fromkeys(value["destroyed"])
             parser._launched = _Kernels(value["launched"], value["dropped"])
             parser._traced = _Kernels(value["traced"])
             parser._loaded = value["loaded"]
@@ -484,14 +522,14 @@ class Parser:
                 self._find_assertion(text, assertions, stop)
                 assertions = stop
             if self._phase == _BODY and self._block:
-                self._read_stats(self._block, text, position, stop + 1)
+                self._block.add(_STAT.findall(text, position, stop + 1), stop - position)
             if match is None:
                 return None
             found, position = match[1], match.end()
             if self._phase == _OUTSIDE:
                 self._outside(found, _rest(text, position))
             elif self._block and found in _CLOCK_ROWS and not (self._phase == _HELD and found == _TIME):
-                self._clock_row(self._block, found, _rest(text, position))
+                self._clock_row(self._block, found, _rest(text, position))  # a second time row has no block
             elif self._block and self._phase == _HELD:
                 kernels.append(self._close(self._block, found != _BREAK))
                 if len(kernels) == max_kernels:
@@ -526,7 +564,7 @@ class Parser:
         elif found == _CLOCKS:
             clock = _CLOCK.match(rest)
             run.core_clock_mhz = float(clock[1]) if clock else None
-        elif found in (_BUILD, _BANNER):
+        elif found in (_BUILD, _OPTIONS):
             self._new_run()
         elif found == _EXIT:
             run.exit_detected = True
@@ -537,10 +575,10 @@ class Parser:
 
     def _inside(self, found: str, text: str, match: re.Match[str]) -> int:
         """A line in a block that is no statistic; returns where to go on."""
-        if found == _UIDS and self._block and self._block.uids is None:
+        if found == _UIDS and self._block and self._block.uids is None and not self._block.rows:
             self._block.uids = _uids(_rest(text, match.end()))
-        elif found in _ERRORS:
-            self._error(found, _rest(text, match.end()))
+        elif found in _ANYWHERE:
+            self._outside(found, _rest(text, match.end()))
         elif found.startswith(_PARTITION):
             self._phase = _PARTITIONS
         elif found in _AFTER_PARTITIONS:
@@ -552,15 +590,18 @@ class Parser:
         return match.end()
 
     def _open(self, names: str) -> _Block:
-        self._block = _Block(names, self._destroyed)
-        self._destroyed = []
+        self._block = _Block(names, list(self._destroyed))
+        self._destroyed = {}
+        self._outcome.block_open = False
         self._phase = _BODY
         return self._block
 
     def _drop(self) -> None:
         """Leave the open block out."""
-        if self._block and not self._block.stats.keys() & _PROOF_OF_BLOCK:
-            self._destroyed = self._block.destroyed  # no block at all: a power report before the real one
+        if self._block and not self._block.is_kernel():
+            self._destroyed = dict.fromkeys(
+                self._block.destroyed
+            )  # no block at all: a power report before the real one
         self._block = None
         self._phase = _OUTSIDE
 
@@ -575,19 +616,33 @@ class Parser:
         return kernel
 
     def _kernel(self, block: _Block, finished: bool) -> Kernel:
-        uid, name = self._ended(block)
-        stats = dict(block.stats)
-        headline: Any = {key: stats.pop(row, None) for key, row in _HEADLINE.items()}
-        return Kernel(name=name, launch_uid=uid, finished=finished, **headline, stats=stats)
+        stats = block.stats()
+        stream = stats.pop("kernel_stream_id", None)
+        stream_id = stream if isinstance(stream, int) else None
+        uid, name = self._ended(block, stream_id)
+        return Kernel(
+            name=name,
+            launch_uid=uid,
+            finished=finished,
+            stream_id=stream_id,
+            sim_cycles=stats.pop("gpu_sim_cycle", None),
+            sim_insns=stats.pop("gpu_sim_insn", None),
+            ipc=stats.pop("gpu_ipc", None),
+            tot_sim_cycles=stats.pop("gpu_tot_sim_cycle", None),
+            tot_sim_insns=stats.pop("gpu_tot_sim_insn", None),
+            tot_ipc=stats.pop("gpu_tot_ipc", None),
+            occupancy=stats.pop("gpu_occupancy", None),
+            l2_bw_gbps=stats.pop("L2_BW", None),
+            stats=stats,
+        )
 
-    def _ended(self, block: _Block) -> tuple[int | None, str | None]:
+    def _ended(self, block: _Block, stream: int | None) -> tuple[int | None, str | None]:
         """uid and name of the kernel that ended with this block."""
         printed = block.uids or []
         ran = [uid for uid in block.destroyed if uid in self._launched]
         if not ran and (self._partial or self._launched.dropped or not self._uids_launched):
             ran = block.destroyed  # nothing says that these were not launched
         if len(ran) > 1:
-            stream = block.stats.get("kernel_stream_id")
             ran = [uid for uid in ran if self._launched.stream(uid) == stream is not None] or ran
         uid = ran[0] if len(ran) == 1 else None
         if uid is None and len(printed) == 1:
@@ -600,17 +655,6 @@ class Parser:
             return None, same.pop() if len(same) == 1 else None
         by_row = dict(zip(printed, names, strict=False)).get(uid)
         return uid, self._launched.name(uid) or by_row or self._traced.name(uid)
-
-    def _read_stats(self, block: _Block, text: str, start: int, end: int) -> None:
-        stats = block.stats
-        for name, value in _STAT.findall(text, start, end):
-            name = name.rstrip()
-            if name in stats or len(name) > MAX_STAT_NAME:
-                continue
-            if len(stats) == MAX_STATS or block.names_bytes + len(name) > MAX_STAT_NAMES_BYTES:
-                return
-            block.names_bytes += len(name)
-            stats[name] = int(value) if value.isdigit() else _number(value)
 
     def _clock_row(self, block: _Block, found: str, rest: str) -> None:
         """A row of the wall clock, the last of a block: complete from the first of them that is whole."""
@@ -625,9 +669,8 @@ class Parser:
             name = "gpgpu_silicon_slowdown"
         if row is None:
             return
-        if len(block.stats) < MAX_STATS:
-            block.stats.setdefault(name, _number(row[1]))
-        if block.stats.keys() & _PROOF_OF_BLOCK:
+        block.add([(name, row[1])], len(name))
+        if block.is_kernel():
             self._phase = _HELD
         else:
             self._drop()
@@ -650,10 +693,8 @@ class Parser:
             self._traced.add(self._loaded, _cut(name, MAX_NAME_BYTES))
 
     def _destroy(self, uid: int) -> None:
-        if uid in self._destroyed:
-            return
         if uid in self._launched or len(self._destroyed) < MAX_DESTROYED:
-            self._destroyed.append(uid)
+            self._destroyed[uid] = None
 
     def _error(self, found: str, rest: str) -> None:
         line = _cut((found + rest).rstrip(), MAX_TEXT)

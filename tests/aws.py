@@ -29,7 +29,9 @@ class Answer:
         self.status: int = raw["statusCode"]
         self.headers = {k.lower(): v for k, v in raw["headers"].items()}
         body = raw["body"]
-        self.body: bytes = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b"".join(body)
+        self.body: bytes = (
+            body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b"".join(body)
+        )
 
     @property
     def text(self) -> str:
@@ -73,7 +75,13 @@ class Api:
             "multiValueQueryStringParameters": parse_qs(url.query, keep_blank_values=True) or None,
             "pathParameters": parameters or None,
             "stageVariables": None,
-            "requestContext": {"httpMethod": method, "resourcePath": route, "path": url.path, "identity": {}, "requestId": "r"},
+            "requestContext": {
+                "httpMethod": method,
+                "resourcePath": route,
+                "path": url.path,
+                "identity": {},
+                "requestId": "r",
+            },
             "body": data,
             "isBase64Encoded": False,
         }
@@ -83,7 +91,9 @@ class Api:
         parts = path.split("/")
         for route in sorted(self.app.routes):
             wanted = route.split("/")
-            if len(wanted) == len(parts) and all(w == p or w.startswith("{") for w, p in zip(wanted, parts, strict=True)):
+            if len(wanted) == len(parts) and all(
+                w == p or w.startswith("{") for w, p in zip(wanted, parts, strict=True)
+            ):
                 return route, {w[1:-1]: p for w, p in zip(wanted, parts, strict=True) if w.startswith("{")}
         return path, {}
 

@@ -1,0 +1,97 @@
+"""What makes ministack's answers durable: one lock a service, whose outermost release is the commit."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers and body of an answer, as ministack's services give it."""
+
+ACCOUNT = "000000000000"
+"""The one account that owns what is kept; it is ministack's own default."""
+
+
+class Guard:
+    """A reentrant lock that commits when its outermost block ends and rolls back when the block or the commit raises.
+
+    ministack changes its state in memory and answers. Inside this lock nobody else sees the change until it is on disk,
+    and a change that cannot be written is undone, so what is answered and what is read is always what a restart finds.
+    """
+
+    def __init__(self, commit: Callable[[], None], rollback: Callable[[], None]) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._commit = commit
+        self._rollback = rollback
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._depth == 1:
+                self._end(error)
+        finally:
+            self._depth -= 1
+            self._lock.release()
+
+    def _end(self, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+        if error is not None:
+            self._rollback()
+
+
+def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never really awaits, without an event loop. Raises RuntimeError if it does."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise RuntimeError("ministack's handler waited for something; only requests that do not are served in process")
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """A database that survives the death of the process at any moment, for one writer at a time on any thread.
+
+    In WAL mode with `synchronous=NORMAL` a commit is one write to the log without an fsync: what is committed survives
+    the process, and a power cut can take the last moments' commits but never leaves a torn one.
+    """
+    path.touch(mode=0o600)
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def write(database: sqlite3.Connection, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+    """Run all of `statements` or none."""
+    if len(statements) == 1:
+        # A statement alone is a transaction of its own.
+        database.execute(*statements[0])
+        return
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in statements:
+            database.execute(*statement)
+        database.execute("COMMIT")
+    except BaseException:
+        # After some errors, a full disk among them, SQLite has rolled back by itself.
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise

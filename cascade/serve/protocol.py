@@ -1,0 +1,124 @@
+"""HTTP/1.1 as uvicorn speaks it, with every refusal in JSON and a bound on the time and size of a request's head."""
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from cascade.serve.lambda_event import error_body
+
+HEAD_SECONDS = 20.0
+"""A request's line and headers must be there so long after its first byte, or after the connection was made."""
+HEAD_BYTES = 32 * 1024
+
+
+class JsonProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    head_seconds = HEAD_SECONDS
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._in_head = False
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being served."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there; its first request must follow soon."""
+        super().connection_made(transport)
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a head, a body, or several of them."""
+        if self._refused:
+            return
+        if not self._busy:
+            self._start_head_timer()
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES:
+            self._refuse(431, "the request's headers are too large")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header. Those that follow a chunked body have no use here, and no bound."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A head is complete; its request begins."""
+        self._stop_head_timer()
+        self._in_head = False
+        self._head_bytes = 0
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            self._refuse(431, "the request's headers are too large")
+        if not self._refused:
+            # ASGI has no way to drop a connection whose client does not take its answer.
+            cast(Any, self.scope)["extensions"] = {"cascade.abort": self.transport.abort}
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Part of a body."""
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        if not self._refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP."""
+        if self._refused:
+            return
+        if self._busy and not self.cycle.more_body:
+            # The request before it was right and gets its answer, the last one here.
+            self._refused = True
+            self.cycle.keep_alive = False
+            self.flow.pause_reading()
+        else:
+            self._refuse(400, "not a valid HTTP request")
+
+    def _start_head_timer(self) -> None:
+        if not self._head_timer:
+            self._head_timer = self.loop.call_later(self.head_seconds, self._head_timed_out)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_timed_out(self) -> None:
+        self._head_timer = None
+        if self._head_bytes:
+            self._refuse(408, "the request's headers did not arrive")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer in the application's place, unless it has begun to, and close. It learns that the client is gone."""
+        self._refused = True
+        self._stop_head_timer()
+        if not self._busy or not self.cycle.response_started:
+            body = error_body(detail)
+            lines = b"".join(name + b": " + value + b"\r\n" for name, value in self.server_state.default_headers)
+            self.transport.write(
+                STATUS_LINE[status] + lines + b"content-type: application/json\r\n"
+                b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
+            )
+        self.transport.close()

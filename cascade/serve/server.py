@@ -1,0 +1,277 @@
+"""The local server: the whole API and its page on one port, data in one folder."""
+
+import asyncio
+import importlib
+import logging
+import os
+import re
+import resource
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import uvicorn
+from chalice.app import ScheduledEventConfig
+
+from cascade.serve.engine import REGION, Engine, EngineError
+from cascade.serve.gateway import Gateway
+from cascade.serve.lambda_event import Context, scheduled_event
+from cascade.serve.protocol import JsonProtocol
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+PORT = 8000
+DATA_DIR = ".cascade"
+TABLE = BUCKET = "cascade"
+KEEP_ALIVE_SECONDS = 75
+STOP_SECONDS = 10
+SWEEP_SECONDS = 60.0
+BACKLOG = 2048
+
+_FILE_PATH = re.compile(r"/api/sims/[^/]+/files/[^/]+/?")
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why, in one line, for a person."""
+
+
+def run(host: str | None = None, port: int | None = None, data_dir: Path | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; the process exits with 1 if it cannot start.
+
+    Args:
+        host: address to listen on, 127.0.0.1.
+        port: port to listen on, `PORT` or 8000; 0 takes any free one.
+        data_dir: where everything is kept, `CASCADE_DATA_DIR` or ./.cascade.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Its warnings are about what clients send, and they are told.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop_early)
+    try:
+        settled_port = int(os.environ.get("PORT") or PORT) if port is None else port
+        settled_dir = data_dir or Path(os.environ.get("CASCADE_DATA_DIR") or DATA_DIR)
+        serve(host or HOST, settled_port, settled_dir)
+    except (StartError, EngineError) as error:
+        print(f"cascade: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def serve(host: str, port: int, data_dir: Path) -> None:
+    """As `run`, with everything given. Raises StartError and EngineError."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(_bound(host, port))
+        engine = stack.enter_context(Engine(data_dir, table=TABLE, bucket=BUCKET))
+        token, is_new_to_the_user = _token(engine.data_dir)
+        _configure(token)
+        app_module = _load_app(engine)
+        gateway = _gateway(app_module.app)
+        stack.callback(gateway.pool.shutdown, wait=False, cancel_futures=True)
+        stack.enter_context(_schedule(app_module))
+        _raise_file_limit()
+        url = _url(host, listener)
+
+        def ready() -> None:
+            shown = f" CASCADE_TOKEN={token}" if is_new_to_the_user else ""
+            print(f"cascade is ready at {url}, data in {engine.data_dir}, Ctrl+C stops it", flush=True)
+            print(f"export CASCADE_URL={url}{shown}", flush=True)
+
+        _serve(gateway, listener, ready)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop_at_once)
+    if gateway.running:
+        # Requests that outlived their ten seconds; the interpreter would wait for their threads.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+# Starting.
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens already, so that whoever comes early waits and is not refused."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+    with listener:
+        yield listener
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def _token(data_dir: Path) -> tuple[str, bool]:
+    """The bearer token, and whether it has to be shown since the user did not give it."""
+    given = os.environ.get("CASCADE_TOKEN", "").strip()
+    if given:
+        return given, False
+    path = data_dir / "token"
+    try:
+        if not path.exists():
+            new = data_dir / "token.new"
+            new.unlink(missing_ok=True)
+            new.touch(mode=0o600)
+            new.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
+            new.rename(path)
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"cannot read {path}: {error}") from None
+    if not token:
+        raise StartError(f"{path} is empty; remove it to have a token made")
+    return token, True
+
+
+def _configure(token: str) -> None:
+    """Set what the app reads from the environment on Lambda, and shut out what this user has set up for the real AWS."""
+    for name in [name for name in os.environ if name.startswith(("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_SESSION"))]:
+        del os.environ[name]
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="local",
+        AWS_SECRET_ACCESS_KEY="local",  # noqa: S106 - no secret: the engine checks none
+        AWS_REGION=REGION,
+        AWS_DEFAULT_REGION=REGION,
+        AWS_CONFIG_FILE=os.devnull,
+        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+        CASCADE_TOKEN=token,
+        CASCADE_TABLE=TABLE,
+        CASCADE_BUCKET=BUCKET,
+        CASCADE_DIRECT_DOWNLOADS="1",
+    )
+    # Metrics are lines for CloudWatch on standard output.
+    os.environ.setdefault("POWERTOOLS_METRICS_DISABLED", "true")
+
+
+def _load_app(engine: Engine) -> Any:
+    app_module = importlib.import_module("app")
+    from chalicelib import blobs, table
+
+    engine.connect(table.client())
+    engine.connect(blobs.client())
+    return app_module
+
+
+def _gateway(app: Any) -> Gateway:
+    from chalicelib.http import authorized
+
+    return Gateway(app, authorized=authorized, limit=_limit)
+
+
+def _limit(method: str, path: str) -> int:
+    from chalicelib import settings
+
+    return settings.FILE_MAX_BYTES if method == "PUT" and _FILE_PATH.fullmatch(path) else settings.JSON_MAX_BYTES
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file; the usual 1,024 are few for a fleet."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+# The schedule.
+
+
+@contextmanager
+def _schedule(app_module: Any) -> Iterator[None]:
+    """Call the app's scheduled functions, as EventBridge does."""
+    stopped = threading.Event()
+    threads = []
+    for source in app_module.app.event_sources:
+        if isinstance(source, ScheduledEventConfig):
+            function = getattr(app_module, source.handler_string.rpartition(".")[2])
+            arguments = (source.name, function, sweep_interval(), stopped)
+            threads.append(threading.Thread(target=call_forever, args=arguments, name=source.name, daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
+
+def sweep_interval() -> float:
+    """Seconds between sweeps: a minute, as on AWS, or less where silence counts sooner."""
+    from chalicelib import settings
+
+    return min(SWEEP_SECONDS, max(1.0, settings.heartbeat_timeout_us() / 1e6 / 4))
+
+
+def call_forever(name: str, function: Callable[[Any, Any], Any], interval: float, stopped: threading.Event) -> None:
+    """Call a scheduled function every `interval` seconds until `stopped`, whatever it raises."""
+    while not stopped.wait(interval):
+        event = scheduled_event(name)
+        try:
+            function(event, Context(event["id"]))
+        except Exception:
+            logger.exception("the scheduled function %s failed", name)
+
+
+# Serving and stopping.
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with an end that is an orderly exit and not a signal raised again."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve, and say so."""
+        await super().startup(sockets)
+        self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The first signal stops the server, the second one the process."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        if self.should_exit:
+            _stop_at_once()
+        self.should_exit = True
+
+
+def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None]) -> None:
+    config = uvicorn.Config(
+        gateway,
+        http=JsonProtocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    asyncio.run(_Server(config, ready).serve(sockets=[listener]))
+
+
+def _stop_early(number: int, frame: FrameType | None) -> NoReturn:
+    """Nothing is served yet."""
+    raise SystemExit(0)
+
+
+def _stop_at_once(*_: Any) -> NoReturn:
+    """Durability does not depend on an orderly end."""
+    os._exit(130)

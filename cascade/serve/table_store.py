@@ -1,0 +1,269 @@
+"""DynamoDB for one machine: ministack's tables in memory, each item on disk in SQLite before it is answered."""
+
+import gc
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ministack.core.responses import AccountRegionScopedDict, request_scope
+from ministack.services import dynamodb
+
+from cascade.serve.durable import ACCOUNT, Answer, Guard, drive, open_database, write
+from cascade.serve.packed import Item, Items, Partition, partition_of, window
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str, str]
+"""Table name, partition key, sort key."""
+
+PAGE_BYTES = 1024 * 1024
+"""DynamoDB's own bound of a query's page."""
+EXPIRY_SECONDS = 60.0
+"""How often items whose time to live is over are removed."""
+EXPIRY_ROWS = 1000
+TOKEN_SECONDS = 60
+"""How long a transaction's idempotency token is remembered. DynamoDB's ten minutes of whole requests would be 100 MB a
+hundred transactions a second; the SDK's own retries end within seconds."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS items (
+  table_name TEXT NOT NULL, pk TEXT NOT NULL, sk TEXT NOT NULL, item TEXT NOT NULL, expires_at INTEGER,
+  PRIMARY KEY (table_name, pk, sk)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS expiring ON items (expires_at) WHERE expires_at IS NOT NULL;
+"""
+
+
+class _SettingsOfNobody(AccountRegionScopedDict):  # type: ignore[misc]  # ministack ships no types
+    """Time to live settings that ministack's own remover, which reads every item every minute, does not see."""
+
+    def all_items(self) -> list[Any]:
+        return []
+
+
+class TableStore:
+    """The items of the kept tables. `handle` answers a DynamoDB request; what it wrote is on disk when it returns.
+
+    ministack has two write points, `_set_item` and `_remove_item`, which every put, update, delete, batch, transaction
+    and PartiQL statement goes through, and `_items_replaced`, called when a failed PartiQL transaction puts all items of
+    a table back. All three are wrapped here, the first two to note what changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.guard = Guard(self._commit, self._rollback)
+        self._kept: dict[str, str] = {}
+        # The value is the table and the item before the first change of this request.
+        self._changed: dict[Key, tuple[dict[str, Any], Item | None]] = {}
+        self._database: sqlite3.Connection | None = None
+        self._stop = threading.Event()
+        self._remover = threading.Thread(target=self._remove_expired_forever, name="expiry", daemon=True)
+        replaced = ("_set_item", "_remove_item", "_items_replaced", "_lock", "_ttl_settings", "_TXN_TOKEN_TTL")
+        self._own = {name: getattr(dynamodb, name) for name in (*replaced, "handle_request")}
+
+    def open(self) -> None:
+        """Open the database and take over ministack's write points and its lock."""
+        database = open_database(self.path)
+        database.executescript(SCHEMA)
+        self._database = database
+        dynamodb._set_item = self._set_item
+        dynamodb._remove_item = self._remove_item
+        dynamodb._items_replaced = self._items_replaced
+        dynamodb._lock = self.guard
+        dynamodb._ttl_settings = _SettingsOfNobody()
+        dynamodb._TXN_TOKEN_TTL = TOKEN_SECONDS
+        self._remover.start()
+
+    def close(self) -> None:
+        """Give ministack back its own functions, without any tables, and close the database."""
+        self._stop.set()
+        with self.guard:
+            dynamodb.reset()
+            for name, own in self._own.items():
+                setattr(dynamodb, name, own)
+            self._kept.clear()
+            if self._database:
+                self._database.close()
+                self._database = None
+        if self._remover.is_alive():
+            self._remover.join()
+
+    def load(self, name: str, region: str) -> int:
+        """Bring back the items of a table that was just made, and keep it from now on. Returns how many there are."""
+        table = dynamodb._tables.get_scoped(ACCOUNT, region, name)
+        items = Items()
+        with self.guard, _no_garbage_collection():
+            for pk, sk, text in self._open_database().execute(
+                "SELECT pk, sk, item FROM items WHERE table_name = ? ORDER BY pk, sk", (name,)
+            ):
+                items[pk].set_text(sk, text)
+            table["items"] = items
+            self._own["_items_replaced"](table)
+            self._kept[table["TableArn"]] = name
+            # Rows of a deleted table would be back after the next start; a kept table stays.
+            table["DeletionProtectionEnabled"] = True
+        return int(table["ItemCount"])
+
+    def handle(self, headers: Mapping[str, str], body: bytes, region: str) -> Answer:
+        """Answer one request. Raises whatever ministack or the disk raised; then nothing has changed."""
+        with request_scope(ACCOUNT, region):
+            return self.answer("POST", "/", headers, body, {})
+
+    def answer(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes, query: Mapping[str, Any]
+    ) -> Answer:
+        """ministack's own handler, made durable, for a request whose account and region are set."""
+        try:
+            with self.guard, self._narrowed(headers.get("x-amz-target", ""), body):
+                self._open_database()
+                status, answer_headers, answer = drive(self._own["handle_request"](method, path, headers, body, query))
+        except BaseException:
+            self._forget_token(body)
+            raise
+        return status, answer_headers, answer if isinstance(answer, bytes) else answer.encode()
+
+    @contextmanager
+    def _narrowed(self, target: str, body: bytes) -> Iterator[None]:
+        """Show a query only the part of its partition that its page can come from."""
+        found = self._queried(body) if target.endswith(".Query") else None
+        if not found:
+            yield
+            return
+        partition, items = found
+        partition.window = items
+        try:
+            yield
+        finally:
+            partition.window = None
+
+    def _queried(self, body: bytes) -> tuple[Partition, Iterator[Item]] | None:
+        try:
+            query = json.loads(body)
+            table = dynamodb._tables.get(query.get("TableName"))
+        except (ValueError, AttributeError, TypeError):
+            return None  # ministack says what is wrong with it
+        if not table or not isinstance(table["items"], Items):
+            return None
+        named = partition_of(query, table["pk_name"])
+        partition = table["items"].get(named[0]) if named else None
+        if not named or partition is None:
+            return None
+        keys = window(partition, query, named[1], table["sk_name"])
+        return partition, _page((partition[sk] for sk in keys), query.get("Limit"))
+
+    def _forget_token(self, body: bytes) -> None:
+        """A transaction that was undone must not be taken for done when the SDK sends it again."""
+        if b"ClientRequestToken" in body:
+            dynamodb._txn_idempotency.pop(json.loads(body).get("ClientRequestToken"), None)
+
+    def _set_item(self, table: dict[str, Any], pk: str, sk: str, item: Item) -> Any:
+        with self.guard:
+            old = self._own["_set_item"](table, pk, sk, item)
+            self._note(table, pk, sk, old)
+            return old
+
+    def _remove_item(self, table: dict[str, Any], pk: str, sk: str) -> Any:
+        with self.guard:
+            old = self._own["_remove_item"](table, pk, sk)
+            if old is not None:
+                self._note(table, pk, sk, old)
+            return old
+
+    def _items_replaced(self, table: dict[str, Any]) -> None:
+        if table.get("TableArn") in self._kept:
+            table["items"] = Items(table["items"])
+        self._own["_items_replaced"](table)
+
+    def _note(self, table: dict[str, Any], pk: str, sk: str, old: Item | None) -> None:
+        name = self._kept.get(table.get("TableArn", ""))
+        if name is not None:
+            self._changed.setdefault((name, pk, sk), (table, old))
+
+    def _open_database(self) -> sqlite3.Connection:
+        if not self._database:
+            raise RuntimeError("the engine is closed")
+        return self._database
+
+    def _commit(self) -> None:
+        if self._changed:
+            statements = [self._statement(key, table) for key, (table, _) in self._changed.items()]
+            write(self._open_database(), statements)
+            self._changed.clear()
+
+    def _statement(self, key: Key, table: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        _, pk, sk = key
+        partition = table["items"].get(pk)
+        text = partition.text(sk) if partition is not None else None
+        if text is None:
+            return "DELETE FROM items WHERE table_name = ? AND pk = ? AND sk = ?", key
+        return "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", (
+            *key,
+            text,
+            self._expires_at(table, partition, sk, text),
+        )
+
+    def _expires_at(self, table: dict[str, Any], partition: Partition, sk: str, text: str) -> int | None:
+        setting = dynamodb._ttl_settings.get(table["TableName"]) or {}
+        attribute = setting.get("AttributeName", "")
+        if not attribute or attribute not in text:
+            return None
+        number = (partition[sk].get(attribute) or {}).get("N")
+        return int(float(number)) if number is not None else None
+
+    def _rollback(self) -> None:
+        for (_, pk, sk), (table, old) in self._changed.items():
+            if old is None:
+                self._own["_remove_item"](table, pk, sk)
+            else:
+                self._own["_set_item"](table, pk, sk, old)
+        self._changed.clear()
+
+    def _remove_expired_forever(self) -> None:
+        while not self._stop.wait(EXPIRY_SECONDS):
+            try:
+                while self.remove_expired(time.time()) == EXPIRY_ROWS:
+                    pass
+            except Exception:
+                logger.exception("could not remove expired items")
+
+    def remove_expired(self, now: float) -> int:
+        """Remove items whose time to live is over, at most `EXPIRY_ROWS`. Returns how many."""
+        with self.guard:
+            expired = self._open_database().execute(
+                "SELECT table_name, pk, sk FROM items WHERE expires_at <= ? LIMIT ?", (int(now), EXPIRY_ROWS)
+            )
+            removed = 0
+            for name, pk, sk in expired.fetchall():
+                for table in dynamodb._tables.all_values():
+                    if self._kept.get(table["TableArn"]) == name:
+                        self._remove_item(table, pk, sk)
+                        removed += 1
+            return removed
+
+
+def _page(items: Iterator[Item], limit: Any) -> Iterator[Item]:
+    """`items` up to where DynamoDB ends a page, so that ministack finds its end itself."""
+    size = 0
+    for count, item in enumerate(items, 1):
+        yield item
+        size += dynamodb._item_size_bytes(item)
+        if count == limit or size > PAGE_BYTES:
+            return
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Loading makes very many objects and no garbage; looking for it would take as long again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
