@@ -34,10 +34,12 @@ def flush(force: bool = False) -> None:
         taken = dict(_counts)
         _counts.clear()
         _flushed_at = now
-    if not taken:
-        return
-    metrics = Metrics(namespace="Cascade", service="cascade")
-    for name, value in taken.items():
-        unit = MetricUnit.Bytes if name.endswith("Bytes") else MetricUnit.Count
-        metrics.add_metric(name=name, unit=unit, value=value)
-    metrics.flush_metrics()
+        if not taken:
+            return
+        metrics = Metrics(namespace="Cascade", service="cascade")
+        for name, value in taken.items():
+            unit = MetricUnit.Bytes if name.endswith("Bytes") else MetricUnit.Count
+            metrics.add_metric(name=name, unit=unit, value=value)
+        metrics.flush_metrics()
+        # With metrics disabled nothing is written, and nothing may pile up either.
+        metrics.clear_metrics()
