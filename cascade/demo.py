@@ -107,7 +107,7 @@ def _simulate(client: httpx.Client, sim_id: str, end: str, log: dict[str, Any], 
         cancel: bool = client.post(f"{path}/heartbeat", json=body).raise_for_status().json()["cancel"]
         return cancel
 
-    lines = list(sample_log.generate(detail=400, **log))
+    lines = list(sample_log.generate(cores=8, partitions=2, **log))
     chunks = [lines[i : i + LINES_PER_CHUNK] for i in range(0, len(lines), LINES_PER_CHUNK)]
     beaten = 0.0
     for seq, chunk in enumerate(chunks):
