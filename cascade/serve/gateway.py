@@ -135,6 +135,8 @@ class Gateway:
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         per_thread(app)
+        for path, methods in app.routes.items():
+            app.routes[path] = _EveryMethod(methods)
         # Bytes stay bytes: no base64, and no Accept header is asked for.
         app.api.binary_types = []
         self.app = app
@@ -318,6 +320,19 @@ def _request(scope: Message) -> HttpRequest:
 
 
 # The app.
+
+
+class _EveryMethod(dict[str, Any]):
+    """A path's routes by method. One of them takes the methods that HTTP has and Chalice does not know, such as TRACE.
+
+    The app refuses them as it refuses every wrong method, where Chalice would answer in a shape of its own, unasked who asks.
+    """
+
+    def __contains__(self, method: object) -> bool:
+        return True
+
+    def __missing__(self, method: str) -> Any:
+        return next(iter(self.values()))
 
 
 class _PerThread(threading.local):

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cascade.serve.lambda_event import error_body
@@ -12,6 +13,26 @@ HEAD_SECONDS = 20.0
 HEAD_BYTES = 32 * 1024
 
 
+class _Parser(httptools.HttpRequestParser):
+    """Reads on in HTTP/1.1 where a client offers to change to something else, such as HTTP/2: Java's does in every request.
+
+    httptools skips the body of such a request and stops.
+    """
+
+    def __init__(self, protocol: "JsonProtocol") -> None:
+        super().__init__(protocol)
+        self.protocol = protocol
+        # As uvicorn has it: answer a request though more follows the last one that its client announced.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: Any) -> None:
+        """Parse `data`. Raises HttpParserError."""
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.protocol.decline_upgrade(data[upgrade.args[0] :])
+
+
 class JsonProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -19,6 +40,8 @@ class JsonProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.parser = _Parser(self)
+        self._resuming = False
         self._in_head = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -52,8 +75,15 @@ class JsonProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        if self._resuming:
+            return
         self._in_head = True
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's target."""
+        if not self._resuming:
+            super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Those that follow a chunked body have no use here, and no bound."""
@@ -62,6 +92,8 @@ class JsonProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A head is complete; its request begins."""
+        if self._resuming:
+            return
         self._stop_head_timer()
         self._in_head = False
         self._head_bytes = 0
@@ -79,8 +111,19 @@ class JsonProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The end of a request."""
-        if not self._refused:
+        # That of one that offers an upgrade comes too soon, before its body.
+        if not self._refused and not self.parser.should_upgrade():
             super().on_message_complete()
+
+    def decline_upgrade(self, rest: bytes) -> None:
+        """Go on with a new parser, which is told how long the body is that `rest` begins with."""
+        framing = [header for header in self.headers if header[0] in (b"content-length", b"transfer-encoding")]
+        self.parser = _Parser(self)
+        self._resuming = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(b"%s: %s\r\n" % header for header in framing))
+        self._resuming = False
+        if rest:
+            self.parser.feed_data(rest)
 
     def send_400_response(self, msg: str) -> None:
         """What came is not HTTP."""

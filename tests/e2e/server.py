@@ -57,7 +57,7 @@ class Server:
 
     def _close(self) -> int:
         assert self.process.stdout is not None
-        self.process.stdout.read()
+        self.output += self.process.stdout
         self.process.stdout.close()
         return self.process.wait(timeout=30)
 
