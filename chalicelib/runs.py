@@ -40,6 +40,8 @@ ABANDONED_US = 15 * 60 * 1_000_000
 """A creation or deletion older than this is dead: a request lives 29 s."""
 DELETE_SECONDS = 20.0
 """What a delete does itself; the sweep does the rest. API Gateway waits 29 s."""
+DELETING_US = 30 * 1_000_000
+"""A deletion older than this that has not emptied its run has died or was cut short."""
 LIST_SIMS_MAX = 5000
 """A page of runs ends early when counting its unfinished runs' sims would read more than this."""
 CLAIM_TRIES = 4
@@ -70,9 +72,16 @@ def _check_id(run_id: str) -> str:
 
 def load(run_id: str) -> Run:
     """A run's items. Raises NotFound, also once its deletion has begun."""
+    run = _load_also_deleting(run_id)
+    if run.item["status"] != "ready":
+        raise not_found(run_id)
+    return run
+
+
+def _load_also_deleting(run_id: str) -> Run:
     items = list(table.query(_check_id(run_id)))
     own = {item["sk"]: item for item in items if item["sk"] in (RUN, CLAIM)}
-    if RUN not in own or own[RUN]["status"] != "ready":
+    if RUN not in own:
         raise not_found(run_id)
     pairs = [tuple(pair) for item in items if item["sk"].startswith("s#") for pair in logs.unpack(item["data"])]
     return Run(run_id, own[RUN], own.get(CLAIM, {}), pairs[: own[RUN]["n"]])
@@ -424,45 +433,55 @@ def cancel(run_id: str) -> None:
 def delete(run_id: str) -> None:
     """Delete a run and everything of it. Gone for every reader when it returns; the sweep removes what takes longer.
 
+    Sent again it goes on where an earlier one died, and succeeds, until the sweep has forgotten the run.
+
     Raises:
         NotFound: no run has this id.
         Conflict: a sim is running.
     """
-    run = load(run_id)
-    hots = table.batch_get([(sim_id, sims.HOT) for sim_id, _ in run.sims], ("state", "beat"))
-    now = clock.now_us()
-    running = sum(sims.state_of(hot, now) == "running" for hot in hots.values())
-    if running:
-        raise Conflict(f"{running} of the run's sims are running: cancel it first")
-    try:
-        table.transact(
-            [
-                table.update_op(
-                    run_id,
-                    RUN,
-                    "SET #status = :deleting, sweep_pk = :sweep, deleted_at = :now",
-                    {
-                        ":deleting": "deleting",
-                        ":sweep": "deleting#00",
-                        ":now": now,
-                        ":ready": "ready",
-                        ":n": run.item["n"],
-                    },
-                    {"#status": "status"},
-                    "#status = :ready AND n = :n",
-                ),
-                table.delete_op("runs", _listing_key(run.item["created_at"], run_id)),
-            ]
-        )
-    except TransactionFailed:
-        load(run_id)  # raises NotFound when another delete won
-        raise Conflict("sims were added to the run meanwhile, send the same request again") from None
+    run = _load_also_deleting(run_id)
+    if run.item["status"] == "ready" and not _bury(run):
+        raise Conflict("the run was changed meanwhile, send the same request again")
     table.batch_write(deletes=[(sim_id, sims.HOT) for sim_id, _ in run.sims])
     deadline = time.monotonic() + DELETE_SECONDS
     for sim_id, _ in run.sims:
         if time.monotonic() > deadline:
             return
         _delete_sims([sim_id])
+    _mark_emptied(run_id)
+
+
+def _bury(run: Run) -> bool:
+    """Make the run invisible, for good; False when it is not as it was loaded. Raises Conflict when a sim is running."""
+    hots = table.batch_get([(sim_id, sims.HOT) for sim_id, _ in run.sims], ("state", "beat"))
+    now = clock.now_us()
+    running = sum(sims.state_of(hot, now) == "running" for hot in hots.values())
+    if running:
+        raise Conflict(f"{running} of the run's sims are running: cancel it first")
+    values = {":deleting": "deleting", ":sweep": "deleting#00", ":now": now, ":ready": "ready", ":n": run.item["n"]}
+    tombstone = table.update_op(
+        run.id,
+        RUN,
+        "SET #status = :deleting, sweep_pk = :sweep, deleted_at = :now",
+        values,
+        {"#status": "status"},
+        "#status = :ready AND n = :n",
+    )
+    try:
+        table.transact([tombstone, table.delete_op("runs", _listing_key(run.item["created_at"], run.id))])
+    except TransactionFailed:
+        # Sims were added, or it is buried already: by another request, or by this one, sent twice by the SDK.
+        status: str = _load_also_deleting(run.id).item["status"]
+        return status == "deleting"
+    return True
+
+
+def _mark_emptied(run_id: str) -> None:
+    """Note on the tombstone that everything of the run was removed once."""
+    try:
+        table.update(run_id, RUN, "SET emptied = :yes", {":yes": True}, None, "attribute_exists(pk)")
+    except ConditionFailed:
+        return  # forgotten meanwhile
 
 
 def _delete_sims(sim_ids: Sequence[str]) -> None:
@@ -474,18 +493,26 @@ def _delete_sims(sim_ids: Sequence[str]) -> None:
 
 
 def finish_deletions(now: int) -> int:
-    """Remove what is left of deleted runs, and of creations that died. Part of the sweep;
-    returns how many.
+    """Remove what is left of deleted runs, and of creations that died. Part of the sweep; returns how many it ended.
 
-    A deleted run's sims are gone over once more after a quarter of an hour, for what requests still under way wrote.
+    What a dead deletion left is removed by the next sweep. A deleted run's sims are gone over once more after a quarter
+    of an hour, for what requests that were still under way wrote, and then the run is forgotten.
     """
     done = 0
     for run_id, sk in list(table.sweep_entries("deleting#00")):
         item = table.get(run_id, sk)
-        if item is None or item["deleted_at"] + ABANDONED_US > now:
+        if item is None:
+            continue
+        forget = item["deleted_at"] + ABANDONED_US <= now
+        if not forget and (item.get("emptied") or item["deleted_at"] + DELETING_US > now):
             continue
         pages = [i for i in table.query(run_id) if i["sk"].startswith("s#")]
-        _delete_sims([sim_id for page in pages for sim_id, _ in logs.unpack(page["data"])])
+        sim_ids = [sim_id for page in pages for sim_id, _ in logs.unpack(page["data"])]
+        table.batch_write(deletes=[(sim_id, sims.HOT) for sim_id in sim_ids])
+        _delete_sims(sim_ids)
+        if not forget:
+            _mark_emptied(run_id)
+            continue
         table.batch_write(
             deletes=[(run_id, i["sk"]) for i in table.query(run_id, attributes=("sk",)) if i["sk"] != RUN]
         )

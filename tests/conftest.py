@@ -65,6 +65,7 @@ def api(service: None, monkeypatch: pytest.MonkeyPatch) -> aws.Api:
     from app import app
 
     monkeypatch.setenv("CASCADE_DIRECT_DOWNLOADS", "1")
+    monkeypatch.setattr(app.api, "binary_types", [])
     return aws.Api(app)
 
 
