@@ -150,6 +150,12 @@ class Gateway:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        try:
+            await self._serve(scope, receive, send)
+        except asyncio.CancelledError:
+            return  # the server stops, and has hung up already
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
         request = _request(scope)
         async with AsyncExitStack() as held:
             try:

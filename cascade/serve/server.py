@@ -1,6 +1,7 @@
 """The local server: the whole API and its page on one port, data in one folder."""
 
 import asyncio
+import errno
 import importlib
 import logging
 import os
@@ -12,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -32,9 +33,12 @@ PORT = 8000
 DATA_DIR = ".cascade"
 TABLE = BUCKET = "cascade"
 KEEP_ALIVE_SECONDS = 75
-STOP_SECONDS = 10
+STOP_SECONDS = 5.0
+"""Requests that run when the server is told to stop have so long to end."""
 SWEEP_SECONDS = 60.0
 BACKLOG = 2048
+OPEN_FILES = (65_536, 10_240)
+"""The first of these limits that the system grants."""
 
 _FILE_PATH = re.compile(r"/api/sims/[^/]+/files/[^/]+/?")
 
@@ -57,7 +61,7 @@ def run(host: str | None = None, port: int | None = None, data_dir: Path | None 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop_early)
     try:
-        settled_port = int(os.environ.get("PORT") or PORT) if port is None else port
+        settled_port = _port_of_the_environment() if port is None else port
         settled_dir = data_dir or Path(os.environ.get("CASCADE_DATA_DIR") or DATA_DIR)
         serve(host or HOST, settled_port, settled_dir)
     except (StartError, EngineError) as error:
@@ -67,6 +71,8 @@ def run(host: str | None = None, port: int | None = None, data_dir: Path | None 
 
 def serve(host: str, port: int, data_dir: Path) -> None:
     """As `run`, with everything given. Raises StartError and EngineError."""
+    interval = sweep_interval()
+    _shut_out_aws()
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(host, port))
         engine = stack.enter_context(Engine(data_dir, table=TABLE, bucket=BUCKET))
@@ -75,7 +81,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         app_module = _load_app(engine)
         gateway = _gateway(app_module.app)
         stack.callback(gateway.pool.shutdown, wait=False, cancel_futures=True)
-        stack.enter_context(_schedule(app_module))
+        stack.enter_context(_schedule(app_module, interval))
         _raise_file_limit()
         url = _url(host, listener)
 
@@ -88,7 +94,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop_at_once)
     if gateway.running:
-        # Requests that outlived their ten seconds; the interpreter would wait for their threads.
+        # Requests that outlived their time; the interpreter would wait for their threads.
         sys.stdout.flush()
         os._exit(0)
 
@@ -102,11 +108,20 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+    except socket.gaierror as error:
+        raise StartError(f"cannot listen on {host}: {error.strerror}") from None
+    except OSError as error:
+        hint = "; set PORT to another one, or to 0 for any that is free" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
     with listener:
         yield listener
+
+
+def _port_of_the_environment() -> int:
+    given = os.environ.get("PORT") or str(PORT)
+    if not re.fullmatch(r"[0-9]{1,5}", given) or int(given) > 65535:
+        raise StartError(f"PORT is {given!r}, not a number from 0 to 65535")
+    return int(given)
 
 
 def _url(host: str, listener: socket.socket) -> str:
@@ -118,6 +133,8 @@ def _token(data_dir: Path) -> tuple[str, bool]:
     """The bearer token, and whether it has to be shown since the user did not give it."""
     given = os.environ.get("CASCADE_TOKEN", "").strip()
     if given:
+        if not (given.isascii() and given.isprintable()):
+            raise StartError("CASCADE_TOKEN has characters that are not printable ASCII, which no header can carry")
         return given, False
     path = data_dir / "token"
     try:
@@ -129,15 +146,15 @@ def _token(data_dir: Path) -> tuple[str, bool]:
             new.rename(path)
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"cannot read {path}: {error}") from None
+        raise StartError(f"cannot make or read {path}: {error}") from None
     if not token:
         raise StartError(f"{path} is empty; remove it to have a token made")
     return token, True
 
 
-def _configure(token: str) -> None:
-    """Set what the app reads from the environment on Lambda, and shut out what this user has set up for the real AWS."""
-    for name in [name for name in os.environ if name.startswith(("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_SESSION"))]:
+def _shut_out_aws() -> None:
+    """What this user has set up for the real AWS has no say here, and is not reached by accident."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(
         AWS_ACCESS_KEY_ID="local",
@@ -146,11 +163,12 @@ def _configure(token: str) -> None:
         AWS_DEFAULT_REGION=REGION,
         AWS_CONFIG_FILE=os.devnull,
         AWS_SHARED_CREDENTIALS_FILE=os.devnull,
-        CASCADE_TOKEN=token,
-        CASCADE_TABLE=TABLE,
-        CASCADE_BUCKET=BUCKET,
-        CASCADE_DIRECT_DOWNLOADS="1",
     )
+
+
+def _configure(token: str) -> None:
+    """Set what the app reads from the environment on Lambda."""
+    os.environ.update(CASCADE_TOKEN=token, CASCADE_TABLE=TABLE, CASCADE_BUCKET=BUCKET, CASCADE_DIRECT_DOWNLOADS="1")
     # Metrics are lines for CloudWatch on standard output.
     os.environ.setdefault("POWERTOOLS_METRICS_DISABLED", "true")
 
@@ -177,23 +195,29 @@ def _limit(method: str, path: str) -> int:
 
 
 def _raise_file_limit() -> None:
-    """A connection is a file; the usual 1,024 are few for a fleet."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """A connection is a file; the usual 1,024, or 256 on macOS, are few for a fleet."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in OPEN_FILES:
+        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            # macOS has a limit of its own below the hard one, and refuses more.
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return
 
 
 # The schedule.
 
 
 @contextmanager
-def _schedule(app_module: Any) -> Iterator[None]:
+def _schedule(app_module: Any, interval: float) -> Iterator[None]:
     """Call the app's scheduled functions, as EventBridge does."""
     stopped = threading.Event()
     threads = []
     for source in app_module.app.event_sources:
         if isinstance(source, ScheduledEventConfig):
             function = getattr(app_module, source.handler_string.rpartition(".")[2])
-            arguments = (source.name, function, sweep_interval(), stopped)
+            arguments = (source.name, function, interval, stopped)
             threads.append(threading.Thread(target=call_forever, args=arguments, name=source.name, daemon=True))
     for thread in threads:
         thread.start()
@@ -206,10 +230,17 @@ def _schedule(app_module: Any) -> Iterator[None]:
 
 
 def sweep_interval() -> float:
-    """Seconds between sweeps: a minute, as on AWS, or less where silence counts sooner."""
+    """Seconds between sweeps: a minute, as on AWS, or less where silence counts sooner. Raises StartError."""
     from chalicelib import settings
 
-    return min(SWEEP_SECONDS, max(1.0, settings.heartbeat_timeout_us() / 1e6 / 4))
+    try:
+        timeout = settings.heartbeat_timeout_us() / 1e6
+    except (ValueError, OverflowError):
+        timeout = 0
+    if timeout <= 0:
+        given = os.environ["CASCADE_HEARTBEAT_TIMEOUT_S"]
+        raise StartError(f"CASCADE_HEARTBEAT_TIMEOUT_S is {given!r}, not a number of seconds above 0")
+    return min(SWEEP_SECONDS, max(1.0, timeout / 4))
 
 
 def call_forever(name: str, function: Callable[[Any, Any], Any], interval: float, stopped: threading.Event) -> None:
@@ -249,6 +280,17 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             _stop_at_once()
         self.should_exit = True
+        if self.server_state.tasks:
+            print("cascade is finishing what it has begun, Ctrl+C again stops it at once", file=sys.stderr)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End. Whoever keeps a request open for longer than that is cut off, as by a crash."""
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._hang_up)
+        await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -262,7 +304,8 @@ def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None])
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=STOP_SECONDS,
+        # What is left then are functions that still run.
+        timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
     )
     asyncio.run(_Server(config, ready).serve(sockets=[listener]))
 

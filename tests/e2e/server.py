@@ -19,19 +19,24 @@ class Server:
     def __init__(self, data_dir: Path, **env: str) -> None:
         self.data_dir = data_dir
         self.token = secrets.token_urlsafe(16)
+        self.arguments = ["-m", "cascade.cli", "serve"]
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CASCADE_", "POWERTOOLS_"))}
         self.env |= {"CASCADE_TOKEN": self.token, "CASCADE_DATA_DIR": str(data_dir), "PORT": "0", **env}
 
-    def start(self) -> None:
-        """Run it and wait until it says that it is ready."""
+    def launch(self) -> None:
+        """Run it."""
+        self.output: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cascade.cli", "serve"],
+            [sys.executable, *self.arguments],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.output: list[str] = []
+
+    def start(self) -> None:
+        """Run it and wait until it says that it is ready."""
+        self.launch()
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)
@@ -48,14 +53,15 @@ class Server:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.send_signal(signal.SIGKILL)
-        self._close()
+        self.wait()
 
-    def stop(self) -> int:
-        """End it as Ctrl-C would; returns the exit code."""
-        self.process.send_signal(signal.SIGINT)
-        return self._close()
+    def stop(self, by: signal.Signals = signal.SIGINT) -> int:
+        """End it as Ctrl-C would, or as `by`; returns the exit code. `output` then has all it ever said."""
+        self.process.send_signal(by)
+        return self.wait()
 
-    def _close(self) -> int:
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
         assert self.process.stdout is not None
         self.output += self.process.stdout
         self.process.stdout.close()
