@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chalicelib import blobs, sims, table
-from chalicelib.http import Malformed, field_error, json_text
+from chalicelib.http import json_text
 from chalicelib.logs import parser_of, unpack
 from chalicelib.table import Item
 
@@ -33,11 +33,9 @@ def _pages(sim_id: str, log: Item, first_page: int = 0) -> Iterator[tuple[int, l
 def page(sim_id: str, limit: int, cursor: str | None, stats: bool) -> dict[str, Any]:
     """One page of kernels in log order: at most `limit`, at most about 4.5 MB of JSON, but always one when there is one.
 
-    Raises:
-        NotFound: no sim has this id.
-        Malformed: `cursor` was not given out by this call.
+    Raises NotFound. `cursor` matches KERNELS_CURSOR: the first kernel of a stored page, and an offset in it.
     """
-    start, skip = _parse_cursor(cursor)
+    start, skip = (int(part) for part in (cursor or "0.0").split("."))
     log = sims.head(sim_id).get(sims.LOG) or {}
     kernels: list[dict[str, Any]] = []
     size = 0
@@ -53,15 +51,6 @@ def page(sim_id: str, limit: int, cursor: str | None, stats: bool) -> dict[str, 
                 return {"kernels": kernels, "next_cursor": f"{first}.{offset}"}
             kernels.append(row)
     return {"kernels": kernels, "next_cursor": None}
-
-
-def _parse_cursor(cursor: str | None) -> tuple[int, int]:
-    if cursor is None:
-        return 0, 0
-    first, _, offset = cursor.partition(".")
-    if not (first.isascii() and first.isdigit() and offset.isascii() and offset.isdigit() and len(cursor) <= 21):
-        raise Malformed([field_error("cursor_invalid", ["query", "cursor"], "not a cursor of this call", cursor)])
-    return int(first), int(offset)
 
 
 def as_csv(sim_id: str) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
 from chalicelib import settings
 from chalicelib.states import State
@@ -13,6 +13,14 @@ MissingRanges = Annotated[
     list[Annotated[list[int], Field(min_length=2, max_length=2)]],
     Field(description="Inclusive ranges [first, last] of seqs that have not arrived.", examples=[[[3, 3], [7, 9]]]),
 ]
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number, and JSON Schema calls 7.0 an integer: so do some languages' encoders."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_whole)]
 Name = Annotated[str, Field(min_length=1, max_length=settings.NAME_MAX_CHARS)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-11-08T08:59:06.686299Z"])]
 
@@ -25,7 +33,7 @@ class Model(BaseModel):
 
 class Heartbeat(Model):
     state: Literal["running", "succeeded", "failed"] = Field(description="The state the simulator is in.")
-    exit_code: Annotated[int, Field(ge=-(2**63), le=INT64_MAX)] | None = Field(
+    exit_code: Annotated[Integer, Field(ge=-(2**63), le=INT64_MAX)] | None = Field(
         None, description="The process's exit code, with a final state."
     )
     error: str | None = Field(None, description="Why it failed. Over 4 KiB of UTF-8 it is cut, never refused.")
@@ -37,7 +45,7 @@ class HeartbeatAck(Model):
 
 
 class LogChunk(Model):
-    seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = Field(description="Number of the chunk in its sim, from 0.")
+    seq: Annotated[Integer, Field(ge=0, le=INT64_MAX)] = Field(description="Number of the chunk in its sim, from 0.")
     lines: list[str] = Field(description="Output lines, each without its newline.")
 
 
@@ -225,13 +233,19 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+RUNS_CURSOR = r"^[0-9]{16}-run-[0-9a-f]{12}$"
+KERNELS_CURSOR = r"^[0-9]{1,10}\.[0-9]{1,4}$"
+
+
 class RunsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    cursor: str | None = Field(None, description="`next_cursor` of the page before.")
+    cursor: Annotated[str, Field(pattern=RUNS_CURSOR)] | None = Field(
+        None, description="`next_cursor` of the page before."
+    )
 
 
 class LogsQuery(Query):
-    from_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+    from_seq: Annotated[Integer, Field(ge=0, le=INT64_MAX)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(
         100, description="Chunks a page at most; a page stays under 5 MB."
     )
@@ -244,5 +258,7 @@ class KernelsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(
         100, description="Kernels a page at most; a page stays under 5 MB."
     )
-    cursor: str | None = Field(None, description="`next_cursor` of the page before.")
+    cursor: Annotated[str, Field(pattern=KERNELS_CURSOR)] | None = Field(
+        None, description="`next_cursor` of the page before."
+    )
     stats: bool = Field(True, description="Whether each kernel comes with its `stats`.")

@@ -9,14 +9,13 @@ Items of a run, under `pk = run_id`:
 | `i#<token>` | the intent of a creation under way: ids of sims whose items may exist |
 | `s#<start>` | a page of (sim id, name) from position `start` |
 
-and one under `pk = "runs"`, `sk = <created_at>#<run_id>`, that lists it, newest last. What a caller can see appears in
+and one under `pk = "runs"`, `sk = <created_at>-<run_id>`, that lists it, newest last. What a caller can see appears in
 one transaction; the items of its sims are written before that, under an intent by which the sweep finds what a dead
 creation left. Nothing of a run is visible once deletion has begun, and the sweep finishes what a dead deletion left.
 
 A record of an idempotency key lies under `pk = idem#<hash>` and expires after a day.
 """
 
-import base64
 import hashlib
 import json
 import random
@@ -28,7 +27,6 @@ from typing import Any
 from chalicelib import blobs, clock, logs, settings, sims, states, table
 from chalicelib.clock import rfc3339
 from chalicelib.errors import Conflict, NotFound
-from chalicelib.http import Malformed, field_error
 from chalicelib.models import Counts, RunDetail, RunList, RunSummary, SimSpec, SimSummary
 from chalicelib.table import ConditionFailed, Item, TransactionFailed
 
@@ -233,7 +231,7 @@ def _drop_intent(run_id: str, intent: str) -> None:
 
 
 def _listing_key(created_at: int, run_id: str) -> str:
-    return f"{created_at:016d}#{run_id}"
+    return f"{created_at:016d}-{run_id}"
 
 
 def _summaries(pairs: Sequence[tuple[str, str]]) -> list[SimSummary]:
@@ -267,10 +265,9 @@ def detail(run_id: str) -> RunDetail:
 def listing(limit: int, cursor: str | None) -> RunList:
     """Runs, newest first. A page may hold fewer than `limit` when many large runs are unfinished.
 
-    Raises:
-        Malformed: `cursor` was not given out by this call.
+    `cursor` matches RUNS_CURSOR and is the listing key of the last run of the page before.
     """
-    before = _parse_cursor(cursor) if cursor is not None else ""
+    before = cursor or ""
     ids: list[str] = []
     keys: list[str] = []
     more = False
@@ -281,7 +278,7 @@ def listing(limit: int, cursor: str | None) -> RunList:
             more = True
             break
         keys.append(entry["sk"])
-        ids.append(entry["sk"].rpartition("#")[2])
+        ids.append(entry["sk"].partition("-")[2])
     items = table.batch_get((run_id, RUN) for run_id in ids)
     summaries: list[RunSummary] = []
     last, work = "", 0
@@ -301,7 +298,7 @@ def listing(limit: int, cursor: str | None) -> RunList:
                 id=run_id, name=item["name"], created_at=rfc3339(item["created_at"]), counts=_counts(run_id, item)
             )
         )
-    return RunList.model_construct(runs=summaries, next_cursor=_cursor(last) if more else None)
+    return RunList.model_construct(runs=summaries, next_cursor=last if more else None)
 
 
 def _counts(run_id: str, item: Item) -> Counts:
@@ -323,21 +320,6 @@ def _counts(run_id: str, item: Item) -> Counts:
         except ConditionFailed:
             return counts  # sims were added meanwhile; these counts were true when read
     return counts
-
-
-def _cursor(key: str) -> str:
-    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
-
-
-def _parse_cursor(cursor: str) -> str:
-    try:
-        key = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
-        created, _, run_id = key.partition("#")
-        if created.isdigit() and len(created) == 16 and _check_id(run_id):
-            return key
-    except (ValueError, NotFound):
-        pass
-    raise Malformed([field_error("cursor_invalid", ["query", "cursor"], "not a cursor of this call", cursor)])
 
 
 # Claim and cancel.
