@@ -483,7 +483,7 @@ def test_odd_requests_leave_no_connection_file_or_thread_behind(tmp_path: Path) 
             "GET /api/runs HTTP/1.1\r\nHost:",
             f"{put}Content-Length: 100000\r\n\r\n0123456789",
             f"{put}Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-            f"{put}Content-Length: 3\r\n\r\nabc" * 3,
+            f"POST /api/sims/{sim}/cancel HTTP/1.1\r\n{auth}Content-Length: 0\r\n\r\n" * 3,
             f"PUT /api/sims/{sim}/files/x HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" + "x" * 100_000,
             f"GET /api/sims/{sim}/logs HTTP/1.1\r\n{auth}Accept: text/plain\r\n\r\n",
             f"GET /api/runs HTTP/1.1\r\n{auth}\r\n" * 20,
