@@ -39,3 +39,5 @@ bench: $(VENV)/dev.stamp
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+include deploy.mk

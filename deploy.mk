@@ -1,0 +1,14 @@
+# AWS. The account and region are the AWS SDK's own; AWS_ENDPOINT_URL may point to an AWS of this machine.
+STAGE ?= dev
+
+.PHONY: local-aws deploy destroy
+
+# An AWS in memory on 127.0.0.1:4566, to try `make deploy` on.
+local-aws: $(VENV)/dev.stamp
+	@exec $(BIN)/python -m infra.local_aws
+
+deploy: $(VENV)/dev.stamp
+	@$(BIN)/python -m infra.deploy deploy $(STAGE) $(DEPLOY_FLAGS)
+
+destroy: $(VENV)/dev.stamp
+	@$(BIN)/python -m infra.deploy destroy $(STAGE) $(DEPLOY_FLAGS)
