@@ -228,7 +228,7 @@ def list_files(request: Request) -> list[SimFile]:
     "GET",
     "/api/sims/{sim_id}/files/{name}",
     "Download an output file",
-    media="application/octet-stream",
+    media="*/*",
     errors={404: "No sim has this id, or it has no such file.", **BAD_NAME},
     also=REDIRECT,
 )

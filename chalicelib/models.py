@@ -20,7 +20,6 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_whole)]
 Name = Annotated[str, Field(min_length=1, max_length=settings.NAME_MAX_CHARS)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-11-08T08:59:06.686299Z"])]
 
@@ -33,7 +32,7 @@ class Model(BaseModel):
 
 class Heartbeat(Model):
     state: Literal["running", "succeeded", "failed"] = Field(description="The state the simulator is in.")
-    exit_code: Annotated[Integer, Field(ge=-(2**63), le=INT64_MAX)] | None = Field(
+    exit_code: Annotated[int, Field(ge=-(2**63), le=INT64_MAX), BeforeValidator(_whole)] | None = Field(
         None, description="The process's exit code, with a final state."
     )
     error: str | None = Field(None, description="Why it failed. Over 4 KiB of UTF-8 it is cut, never refused.")
@@ -45,7 +44,9 @@ class HeartbeatAck(Model):
 
 
 class LogChunk(Model):
-    seq: Annotated[Integer, Field(ge=0, le=INT64_MAX)] = Field(description="Number of the chunk in its sim, from 0.")
+    seq: Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(_whole)] = Field(
+        description="Number of the chunk in its sim, from 0."
+    )
     lines: list[str] = Field(description="Output lines, each without its newline.")
 
 
@@ -245,7 +246,7 @@ class RunsQuery(Query):
 
 
 class LogsQuery(Query):
-    from_seq: Annotated[Integer, Field(ge=0, le=INT64_MAX)] = 0
+    from_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(
         100, description="Chunks a page at most; a page stays under 5 MB."
     )

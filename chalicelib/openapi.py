@@ -123,7 +123,7 @@ def build(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
         if endpoint.raw_body:
             schema = {"type": "string", "format": "binary"}
-            operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": schema}}}
+            operation["requestBody"] = {"required": False, "content": {"*/*": {"schema": schema}}}
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
