@@ -295,6 +295,8 @@ class Cascade(RuleBasedStateMachine):
             assert json.dumps(timing.json()) == json.dumps(sim.timing)
 
 
+@pytest.mark.timeout(0)  # the long form takes as long as it takes
+@pytest.mark.slow
 def test_the_service_does_what_the_reference_does(monkeypatch: pytest.MonkeyPatch) -> None:
     from chalicelib import files
 
