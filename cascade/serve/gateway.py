@@ -171,11 +171,11 @@ class Gateway:
                 await self._send(request, answer, send, None if body.complete else receive)
             except Stalled:
                 # Closing in order would wait for ever to have the last bytes taken.
-                scope["extensions"]["cascade.abort"]()
+                await _hang_up(scope)
             except Exception:
                 # The client was told that all is well; an end before its time tells it otherwise.
                 logger.exception("%s %s failed, request %s", request.method, request.path, request.id)
-                scope["extensions"]["cascade.abort"]()
+                await _hang_up(scope)
 
     # The request.
 
@@ -310,6 +310,12 @@ async def _drop(receive: Receive) -> None:
                 if message["type"] == "http.disconnect" or not message["more_body"]:
                     return
                 dropped += len(message["body"])
+
+
+async def _hang_up(scope: Message) -> None:
+    scope["extensions"]["cascade.abort"]()
+    # The connection is lost in the loop's next turn; uvicorn would complain of an answer without an end until then.
+    await asyncio.sleep(0)
 
 
 def _request(scope: Message) -> HttpRequest:

@@ -25,21 +25,11 @@ from cascade.serve import server as serving
 from cascade.serve.gateway import THREADS
 from tests.e2e.server import Server
 from tests.e2e.wire import Connection
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 SEED = 20261201
-
-
-def eventually(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-    """The first true value of `condition`, asked until the deadline."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def run_to_end(data_dir: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

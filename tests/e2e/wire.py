@@ -1,9 +1,17 @@
-"""A client's end of a connection, for what no client library sends."""
+"""Raw HTTP over sockets: a client's end for what no client library sends, and a server in a thread of this process."""
 
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
+
+import uvicorn
+
+from cascade.serve.protocol import JsonProtocol
+from tests.waiting import eventually
 
 Response = tuple[int, dict[str, str], bytes]
 """Status, headers by lower-case name, body."""
@@ -67,3 +75,28 @@ class Connection:
             self.file.readline()
         self.file.readline()
         return body
+
+
+@contextmanager
+def served(asgi: Any, protocol: type[JsonProtocol] = JsonProtocol) -> Iterator[str]:
+    """Serve an ASGI application with the product's protocol; yields the URL."""
+    config = uvicorn.Config(
+        asgi,
+        http=protocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            eventually(lambda: server.started, "the server has started")
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -17,7 +17,7 @@ from ministack.services import dynamodb
 
 from cascade.serve import table_store
 from cascade.serve.engine import Engine
-from tests.engine.support import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.engine
 
