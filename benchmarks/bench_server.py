@@ -1,9 +1,10 @@
-"""The local server under load: heartbeats, chunks, a 64 MiB file, memory. Prints rows of a markdown table."""
+"""The local server under load, beside the same endpoints on FastAPI and SQLite (benchmarks/baseline), in turns."""
 
 import json
 import os
 import re
 import secrets
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,31 +13,39 @@ from pathlib import Path
 
 from benchmarks import load
 
-SECONDS = 5.0
+SECONDS = 3.0
+ROUNDS = 3
+CONNECTIONS = 8
 MIB = 1024 * 1024
+LINE = "Total_core_cache_stats_breakdown[GLOBAL_ACC_R][HIT] = {}"
 
 
 class Server:
-    """`cascade serve` on a free port with a data folder of its own."""
+    """A server in a process of its own, with a data folder of its own, that prints its URL."""
 
-    def __init__(self, folder: str) -> None:
-        self.token = secrets.token_urlsafe(16)
-        env = {**os.environ, "CASCADE_TOKEN": self.token, "PORT": "0", "CASCADE_DATA_DIR": folder}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cascade.cli", "serve"], env=env, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, command: list[str], folder: str, token: str) -> None:
+        env = {**os.environ, "CASCADE_TOKEN": token, "PORT": "0", "CASCADE_DATA_DIR": folder}
+        self.token = token
+        self.chunks = 0
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         for line in self.process.stdout:
             found = re.search(r"http://127\.0\.0\.1:\d+", line)
             if found:
                 self.url = found.group()
-                return
-        raise RuntimeError("the server did not start")
+                break
+        else:
+            raise RuntimeError(f"{command} did not start")
+        run = load.Connection(self.url, token).json(
+            "POST", "/api/runs", {"name": "bench", "sims": [{}] * (2 * CONNECTIONS + 1)}
+        )
+        assert isinstance(run, dict)
+        self.sims = [sim["id"] for sim in run["sims"]]
 
     def memory(self, field: str) -> float:
-        """A field of /proc/PID/status in MiB, such as VmRSS or VmHWM."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{field}:\s+(\d+) kB", text)
+        """A field of /proc/PID/status in MiB, such as VmRSS or VmHWM; nan where there is no /proc."""
+        path = Path(f"/proc/{self.process.pid}/status")
+        found = re.search(rf"{field}:\s+(\d+) kB", path.read_text()) if path.exists() else None
         return int(found.group(1)) / 1024 if found else float("nan")
 
     def stop(self) -> None:
@@ -44,57 +53,103 @@ class Server:
         self.process.terminate()
         self.process.wait(timeout=20)
 
+    def heartbeats(self) -> load.Load:
+        """Heartbeats on all connections, one sim each."""
+        body = json.dumps({"state": "running"}).encode()
 
-def new_sims(connection: load.Connection, count: int) -> list[str]:
-    """Ids of `count` queued sims."""
-    run = connection.json("POST", "/api/runs", {"name": "bench", "sims": [{}] * count})
-    assert isinstance(run, dict)
-    return [sim["id"] for sim in run["sims"]]
+        def beat(connection: load.Connection, worker: int, _: int) -> int:
+            return connection.call("POST", f"/api/sims/{self.sims[worker]}/heartbeat", body)[0]
+
+        return load.run(self.url, self.token, CONNECTIONS, SECONDS, beat)
+
+    def chunk_load(self) -> load.Load:
+        """Chunks of 200 lines, in order, on all connections, one sim each."""
+        start = self.chunks
+
+        def chunk(connection: load.Connection, worker: int, i: int) -> int:
+            self.chunks = max(self.chunks, start + i + 1)
+            body = json.dumps({"seq": start + i, "lines": [LINE.format(i * 200 + n) for n in range(200)]}).encode()
+            return connection.call("POST", f"/api/sims/{self.sims[CONNECTIONS + worker]}/logs", body)[0]
+
+        return load.run(self.url, self.token, CONNECTIONS, SECONDS, chunk)
+
+    def upload(self, body: bytes) -> float:
+        """Seconds of one PUT."""
+        connection = load.Connection(self.url, self.token)
+        start = time.perf_counter()
+        path = f"/api/sims/{self.sims[-1]}/files/big.bin"
+        status, answer = connection.call("PUT", path, body, "application/octet-stream")
+        assert status == 200, answer
+        took = time.perf_counter() - start
+        connection.socket.close()
+        return took
 
 
 def main() -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(folder)
+    token = secrets.token_urlsafe(16)
+    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as plain:
+        servers = {
+            "cascade": Server([sys.executable, "-m", "cascade.cli", "serve"], ours, token),
+            "plain": Server([sys.executable, "-m", "benchmarks.baseline.server", plain, token], plain, token),
+        }
         try:
-            measure(server)
+            measure(servers)
         finally:
-            server.stop()
+            for server in servers.values():
+                server.stop()
 
 
-def measure(server: Server) -> None:
+def measure(servers: dict[str, Server]) -> None:
     """All rows."""
-    setup = load.Connection(server.url, server.token)
-    sims = new_sims(setup, 24)
-    beat = json.dumps({"state": "running"}).encode()
-    for _ in range(200):
-        setup.call("POST", f"/api/sims/{sims[0]}/heartbeat", beat)
-    beats = load.run(
-        server.url, server.token, 8, SECONDS, lambda c, w, i: c.call("POST", f"/api/sims/{sims[w]}/heartbeat", beat)[0]
-    )
-    line = "Total_core_cache_stats_breakdown[GLOBAL_ACC_R][HIT] = {}"
-
-    def chunk(connection: load.Connection, worker: int, i: int) -> int:
-        body = json.dumps({"seq": i, "lines": [line.format(i * 200 + n) for n in range(200)]}).encode()
-        return connection.call("POST", f"/api/sims/{sims[8 + worker]}/logs", body)[0]
-
-    chunks = load.run(server.url, server.token, 8, SECONDS, chunk)
-    idle = server.memory("VmRSS")
+    beats: dict[str, list[load.Load]] = {name: [] for name in servers}
+    chunks: dict[str, list[load.Load]] = {name: [] for name in servers}
+    puts: dict[str, list[float]] = {name: [] for name in servers}
+    for server in servers.values():
+        server.heartbeats()  # warm
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            beats[name].append(server.heartbeats())
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            chunks[name].append(server.chunk_load())
+    idle = {name: server.memory("VmRSS") for name, server in servers.items()}
     body = os.urandom(64 * MIB)
-    times = []
-    for n in range(3):
-        start = time.perf_counter()
-        status, answer = setup.call("PUT", f"/api/sims/{sims[20 + n]}/files/big.bin", body, "application/octet-stream")
-        times.append(time.perf_counter() - start)
-        assert status == 200, answer
-    peak = server.memory("VmHWM")
-    print("| what | goal | measured |\n|---|---|---|")
-    print(f"| heartbeats a second, 8 keep-alive connections | 300 | {beats.rate:.0f} |")
-    print(f"| their p50 / p99 | p99 < 100 ms | {beats.p50:.1f} / {beats.p99:.1f} ms |")
-    print(f"| chunks of 200 lines a second | 150 | {chunks.rate:.0f} |")
-    print(f"| their p50 / p99 | | {chunks.p50:.1f} / {chunks.p99:.1f} ms |")
-    print(f"| PUT of 64 MiB, median of 3 | 1.5 s | {sorted(times)[1]:.2f} s |")
-    print(f"| peak memory over idle ({idle:.0f} MiB), in bodies of 64 MiB | 3 | {(peak - idle) / 64:.2f} |")
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            puts[name].append(server.upload(body))
+    peak = {name: server.memory("VmHWM") - idle[name] for name, server in servers.items()}
+    print(
+        f"{CONNECTIONS} keep-alive connections; each number the median of {ROUNDS} rounds of {SECONDS:.0f} s in turns.\n"
+    )
+    print("| what | goal | Cascade | plain FastAPI + SQLite | ratio |\n|---|---|---|---|---|")
+
+    def rows(title: str, goals: tuple[str, str], loads: dict[str, list[load.Load]]) -> None:
+        rate = {name: statistics.median(x.rate for x in each) for name, each in loads.items()}
+        p50 = {name: statistics.median(x.p50 for x in each) for name, each in loads.items()}
+        p99 = {name: statistics.median(x.p99 for x in each) for name, each in loads.items()}
+        for what, goal, value in (
+            (f"{title} a second", goals[0], rate),
+            ("their p50, ms", "", p50),
+            ("their p99, ms", goals[1], p99),
+        ):
+            print(
+                f"| {what} | {goal} | {value['cascade']:.1f} | {value['plain']:.1f} | {value['cascade'] / value['plain']:.2f} |"
+            )
+
+    rows("heartbeats", ("300, and the plain one's", "under 100"), beats)
+    rows("chunks of 200 lines", ("150", ""), chunks)
+    put = {name: statistics.median(each) for name, each in puts.items()}
+    print(
+        f"| PUT of 64 MiB, s | 1.5 | {put['cascade']:.2f} | {put['plain']:.2f} | {put['cascade'] / put['plain']:.2f} |"
+    )
+    print(
+        f"| peak memory over idle during it, bodies of 64 MiB | 3 | {peak['cascade'] / 64:.2f} | {peak['plain'] / 64:.2f} "
+        f"| {peak['cascade'] / peak['plain']:.2f} |"
+    )
+    print(
+        f"| memory before it, MiB | | {idle['cascade']:.0f} | {idle['plain']:.0f} | {idle['cascade'] / idle['plain']:.2f} |"
+    )
 
 
 if __name__ == "__main__":

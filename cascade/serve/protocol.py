@@ -1,6 +1,7 @@
 """HTTP/1.1 as uvicorn speaks it, with every refusal in JSON and a bound on the time and size of a request's head."""
 
 import asyncio
+import socket
 from typing import Any, cast
 
 import httptools
@@ -55,6 +56,9 @@ class JsonProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there; its first request must follow soon."""
         super().connection_made(transport)
+        # asyncio does so only for sockets made with an explicit protocol number. Without it the second write of an
+        # answer, its body, waits for the client's delayed acknowledgement: 40 ms.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
