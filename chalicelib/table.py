@@ -33,6 +33,8 @@ CONFIG = Config(
     connect_timeout=2,
     read_timeout=5,
     max_pool_connections=32,
+    # The SDK builds its own anew for each request: a tenth of a heartbeat.
+    user_agent="cascade",
     # Requests are built by this project's code and tested; checking each again costs a tenth of a heartbeat.
     parameter_validation=False,
 )
