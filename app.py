@@ -5,7 +5,7 @@ from typing import Any
 
 from chalice.app import Chalice, Rate
 
-from chalicelib import files, http, kernels, logs, openapi, runs, settings, sims, sweep, timing
+from chalicelib import files, http, kernels, logs, names, openapi, runs, settings, sims, stored, sweep, timing
 from chalicelib.http import Endpoint, Request, Response
 from chalicelib.models import (
     Claim,
@@ -27,6 +27,8 @@ from chalicelib.models import (
     SimSummary,
     StepTimeline,
     StepTimelineUpload,
+    Upload,
+    UploadBegin,
 )  # fmt: skip
 
 app = Chalice(app_name="cascade")
@@ -34,7 +36,7 @@ app.api.binary_types = [*app.api.binary_types, "application/gzip"]
 ENDPOINTS: list[Endpoint] = []
 
 NO_RUN, NO_SIM = {404: "No run has this id."}, {404: "No sim has this id."}
-BAD_NAME = {422: f"`name` does not match {files.NAME_PATTERN}."}
+BAD_NAME = {422: f"`name` does not match {names.NAME_PATTERN}."}
 KEY = {"Idempotency-Key": "Any text of the caller's own; a repeat within a day gives the first answer again."}
 REDIRECT = {302: "Too large to send inline: a short-lived URL of the same bytes."}
 
@@ -80,7 +82,32 @@ def send_step_timeline(request: Request) -> None:
     errors={**NO_SIM, **BAD_NAME, 413: "The file is over 64 MiB, or the sim's files would pass 256 MiB."},
 )
 def upload_file(request: Request) -> SimFile:
-    return files.put(request.path["sim_id"], files.checked_name(request.path["name"]), request.raw)
+    return files.put(request.path["sim_id"], names.checked_name(request.path["name"]), request.raw)
+
+
+@endpoint(
+    "POST",
+    "/api/sims/{sim_id}/uploads/{name}",
+    "Begin an upload past the app, of a file too large for a request to it",
+    body=UploadBegin,
+    returns=Upload,
+    status=201,
+    errors={**NO_SIM, 413: "The file is over 64 MiB, or the sim's files would pass 256 MiB."},
+)
+def begin_upload(request: Request) -> Upload:
+    return files.begin(request.path["sim_id"], names.checked_name(request.path["name"]), request.body.size)
+
+
+@endpoint(
+    "POST",
+    "/api/sims/{sim_id}/uploads/{name}/{upload_id}",
+    "End an upload: what was put to its URL becomes the file",
+    returns=SimFile,
+    errors={**NO_SIM, **BAD_NAME, 409: "No bytes of this upload are stored, or it has expired."},
+)
+def complete_upload(request: Request) -> SimFile:
+    name = names.checked_name(request.path["name"])
+    return files.complete(request.path["sim_id"], name, request.path["upload_id"])
 
 
 # Runs.
@@ -233,7 +260,7 @@ def list_files(request: Request) -> list[SimFile]:
     also=REDIRECT,
 )
 def download_file(request: Request) -> Response:
-    sim_id, name = request.path["sim_id"], files.checked_name(request.path["name"])
+    sim_id, name = request.path["sim_id"], names.checked_name(request.path["name"])
     if settings.direct_downloads():
         info, body = files.read(sim_id, name)
         return http.attachment(body, info.content_type, name)
@@ -256,6 +283,11 @@ def read_openapi(request: Request) -> Response:
 @app.schedule(Rate(1, unit=Rate.MINUTES), name="sweep")
 def sweep_function(event: Any) -> dict[str, int]:
     return sweep.sweep()
+
+
+@app.on_cw_event(stored.event_pattern(), name="stored")
+def stored_function(event: Any) -> dict[str, str]:
+    return stored.handle(event.detail)
 
 
 http.mount(app, ENDPOINTS)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 PRESIGNED_SECONDS = 300
 """A redirect's URL works for this long."""
+UPLOAD_SECONDS = 600
+"""A put to an upload's URL must begin within this time; its hold lives longer."""
+UPLOAD_METADATA = "upload"
+"""Of an object: the hold its bytes were written under."""
 PART_BYTES = 8 * settings.MIB
 
 CONFIG = Config(
@@ -29,6 +33,8 @@ CONFIG = Config(
     connect_timeout=2,
     read_timeout=20,
     max_pool_connections=32,
+    # The SDK builds its own anew for each request: a tenth of a heartbeat.
+    user_agent="cascade",
     signature_version="s3v4",
     s3={"addressing_style": "path", "payload_signing_enabled": False},
     # S3 checks what it is told to check: a CRC of our own is sent with each put, so bytes damaged on the way are refused.
@@ -56,7 +62,7 @@ def _call(operation: str, **request: Any) -> Any:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status >= 500 or error.response["Error"]["Code"] in ("SlowDown", "RequestTimeout"):
             raise Busy() from error
-        if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchVersion"):
+        if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchVersion", "404"):
             raise Gone(request.get("Key")) from error
         raise
     except (ConnectionError, HTTPClientError) as error:
@@ -117,6 +123,29 @@ def presigned(key: str, version: str, filename: str, content_type: str) -> str:
             ExpiresIn=PRESIGNED_SECONDS,
         )
     )
+
+
+def presigned_put(key: str, size: int, content_type: str, upload: str) -> tuple[str, dict[str, str]]:
+    """A URL that takes exactly `size` bytes once or several times within ten minutes, and the headers to send with them."""
+    url = client().generate_presigned_url(
+        "put_object",
+        Params={
+            "Bucket": settings.bucket_name(),
+            "Key": key,
+            "ContentLength": size,
+            "ContentType": content_type,
+            "Metadata": {UPLOAD_METADATA: upload},
+        },
+        ExpiresIn=UPLOAD_SECONDS,
+    )
+    return str(url), {"Content-Type": content_type, f"x-amz-meta-{UPLOAD_METADATA}": upload}
+
+
+def upload_of(key: str, version: str) -> tuple[int, str] | None:
+    """Size of a version and the hold it was written under; None for bytes that came through the app. Raises Gone."""
+    found = _call("head_object", Key=key, VersionId=version)
+    upload = found.get("Metadata", {}).get(UPLOAD_METADATA)
+    return (int(found["ContentLength"]), str(upload)) if upload else None
 
 
 def put_stream(prefix: str, parts: Iterator[bytes], content_type: str) -> tuple[str, str]:

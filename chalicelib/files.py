@@ -11,82 +11,28 @@ hold for each put under way. A put is three moves of the ledger, each conditiona
 
 A put that dies leaves a hold that expires; the sweep then deletes the versions no row names. Room that others hold but
 have not committed is no reason to refuse for good: the put waits for them a little and is then told to come back.
+
+The bytes need not come through the app. A client may write them to the object store itself, by a presigned URL, and the
+front door writes what a client sends it; both name the hold in the object's metadata, so that whoever finds the bytes
+first can commit: the client's next call, the front door, or the event that tells of every new object.
 """
 
-import re
 import secrets
 import time
 from typing import Any
 
 from chalicelib import blobs, clock, metrics, settings, sims, table
 from chalicelib.clock import rfc3339
-from chalicelib.errors import Busy, NotFound, TooLarge, Unprocessable
-from chalicelib.models import FileTotals, SimFile
+from chalicelib.errors import Busy, Conflict, NotFound, TooLarge
+from chalicelib.models import FileTotals, SimFile, Upload
+from chalicelib.names import check_id, content_type, object_key
 from chalicelib.table import Item, TransactionFailed
-
-NAME_PATTERN = r"^(?!\.\.?$)[A-Za-z0-9._-]{1,128}$"
-_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,128}")
 
 HOLD_US = 15 * 60 * 1_000_000
 """A hold lives this long: longer than any request (29 s on AWS, a slow 64 MiB upload through the front door)."""
 WAIT_SECONDS = 8.0
 """How long a put waits for room that others hold."""
 POLL_SECONDS = 0.1
-
-CONTENT_TYPES = {
-    "bin": "application/octet-stream",
-    "bz2": "application/x-bzip2",
-    "csv": "text/csv",
-    "gif": "image/gif",
-    "gz": "application/gzip",
-    "htm": "text/html",
-    "html": "text/html",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "json": "application/json",
-    "jsonl": "application/jsonl",
-    "log": "text/plain",
-    "md": "text/markdown",
-    "parquet": "application/vnd.apache.parquet",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "sqlite": "application/vnd.sqlite3",
-    "svg": "image/svg+xml",
-    "tar": "application/x-tar",
-    "toml": "application/toml",
-    "tsv": "text/tab-separated-values",
-    "txt": "text/plain",
-    "xml": "application/xml",
-    "xz": "application/x-xz",
-    "yaml": "application/yaml",
-    "yml": "application/yaml",
-    "zip": "application/zip",
-    "zst": "application/zstd",
-}
-"""By the last extension, lower-cased; a table of our own, since a machine's differs from the next one's."""
-
-
-def content_type(name: str) -> str:
-    """Content type for a file name."""
-    return CONTENT_TYPES.get(name.rpartition(".")[2].lower() if "." in name else "", "application/octet-stream")
-
-
-def valid_name(name: str) -> bool:
-    """Whether the whole of `name` is a file name: letters, digits, `.`, `_`, `-`, 1 to 128 of them, not `.` or `..`."""
-    return _NAME.fullmatch(name) is not None
-
-
-def checked_name(name: str) -> str:
-    """`name`, if it is a file name. Raises Unprocessable."""
-    if not valid_name(name):
-        shown = name if len(name) <= 140 else name[:140] + "…"
-        raise Unprocessable(f"file name {shown!r} must match {NAME_PATTERN}")
-    return name
-
-
-def object_key(sim_id: str, name: str) -> str:
-    """Where the bytes are."""
-    return f"files/{sim_id}/{name}"
 
 
 def totals(ledger: Item | None) -> FileTotals:
@@ -130,7 +76,8 @@ def _hold(sim_id: str, name: str, size: int) -> str:
         if committed + _held(ledger) <= settings.SIM_FILES_MAX_BYTES:
             hold_id = secrets.token_hex(8)
             growth = max(0, size - (row["size"] if row else 0))
-            ledger["holds"][hold_id] = {"name": name, "bytes": growth, "until": clock.now_us() + HOLD_US}
+            until = clock.now_us() + HOLD_US
+            ledger["holds"][hold_id] = {"name": name, "bytes": growth, "until": until, "size": size}
             try:
                 table.transact([_ledger_op(sim_id, ledger)])
                 return hold_id
@@ -165,9 +112,11 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
     for _ in range(100):
         ledger = _ledger(sim_id)
         hold = ledger["holds"].get(hold_id)
-        if hold is None:
-            raise Busy("the upload took longer than its reservation, send it again")
         old = table.get(sim_id, f"f#{name}")
+        if old and old["version"] == version:
+            return old, hold.get("drop") if hold else None  # by whoever found the bytes before
+        if hold is None or "drop" in hold:
+            raise Busy("the upload took longer than its reservation, send it again")
         ledger["bytes"] += size - (old["size"] if old else 0)
         if ledger["bytes"] + _held(ledger, but=hold_id) > settings.SIM_FILES_MAX_BYTES:
             # The file this put was to replace became smaller meanwhile, and others hold the room.
@@ -180,6 +129,7 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
             "version": version,
             "content_type": content_type(name),
             "created_at": clock.now_us(),
+            "upload": hold_id,
         }
         if old:
             hold |= {"bytes": 0, "drop": old["version"]}
@@ -208,41 +158,83 @@ def put(sim_id: str, name: str, body: bytes) -> SimFile:
         TooLarge: over 64 MiB, or the sim's files would pass 256 MiB.
         Busy: the room is held by puts still under way, or a passing fault; the earlier file stands.
     """
-    sims.check_id(sim_id)
-    if len(body) > settings.FILE_MAX_BYTES:
+    hold_id = hold(sim_id, name, len(body))
+    try:
+        version = blobs.put(object_key(sim_id, name), body, content_type(name))
+    except BaseException:
+        abandon(sim_id, name, hold_id, None)
+        raise
+    return commit(sim_id, name, hold_id, len(body), version)
+
+
+def hold(sim_id: str, name: str, size: int) -> str:
+    """Set room aside for a file of `size` bytes; returns the hold's id.
+
+    Raises:
+        NotFound, TooLarge, Busy: as `put`.
+    """
+    check_id(sim_id)
+    if size > settings.FILE_MAX_BYTES:
         sims.head(sim_id)
         raise TooLarge(f"file is over the {settings.FILE_MAX_BYTES // settings.MIB} MiB per-file limit")
-    hold_id = _hold(sim_id, name, len(body))
-    key = object_key(sim_id, name)
-    version = None
+    return _hold(sim_id, name, size)
+
+
+def commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> SimFile:
+    """Make a written version the file, or take it away again. Safe to do twice, also at the same time.
+
+    Raises:
+        NotFound: the sim was deleted meanwhile.
+        Busy: the hold has expired, its room is gone, or a passing fault.
+    """
     try:
-        version = blobs.put(key, body, content_type(name))
-        row, replaced = _commit(sim_id, name, hold_id, len(body), version)
+        row, replaced = _commit(sim_id, name, hold_id, size, version)
     except BaseException:
-        _abandon(sim_id, name, hold_id, version)
+        abandon(sim_id, name, hold_id, version)
         raise
     if replaced and replaced != version:
-        blobs.delete(key, replaced)
+        blobs.delete(object_key(sim_id, name), replaced)
         _release(sim_id, hold_id)
     metrics.count("Files")
-    metrics.count("FileBytes", len(body))
+    metrics.count("FileBytes", size)
     return _sim_file(row)
 
 
-def _abandon(sim_id: str, name: str, hold_id: str, version: str | None) -> None:
+def abandon(sim_id: str, name: str, hold_id: str, version: str | None) -> None:
     """After a failed put: take its bytes and its hold away if that can be done now, else leave both to the sweep."""
+    if version is None:
+        return  # the write may still have happened: the hold stays and the sweep looks
     try:
-        if version is not None:
-            row = table.get(sim_id, f"f#{name}")
-            if row and row["version"] == version:
-                return  # it went through after all
-            blobs.delete(object_key(sim_id, name), version)
-            _release(sim_id, hold_id)
-        # Without a version the write may still have happened: the hold stays and the sweep looks.
+        # Voided before the bytes are taken, so that nobody else who found them commits them meanwhile.
+        _void(sim_id, hold_id, version)
+        row = table.get(sim_id, f"f#{name}")
+        if row and row["version"] == version:
+            return  # it went through after all
+        blobs.delete(object_key(sim_id, name), version)
+        _release(sim_id, hold_id)
     except Exception as error:  # noqa: BLE001  the first failure is what the caller must see; the sweep does the rest
         from chalicelib.http import logger
 
         logger.warning("left to the sweep", sim_id=sim_id, file=name, reason=type(error).__name__)
+
+
+def _void(sim_id: str, hold_id: str, version: str) -> None:
+    """Give up the room of a hold and let nobody commit it any more; it stays until its version is gone."""
+    for _ in range(50):
+        try:
+            ledger = _ledger(sim_id)
+        except NotFound:
+            return
+        hold = ledger["holds"].get(hold_id)
+        if hold is None or "drop" in hold:
+            return
+        hold |= {"bytes": 0, "drop": version}
+        try:
+            table.transact([_ledger_op(sim_id, ledger)])
+            return
+        except (TransactionFailed, Busy):
+            time.sleep(0.01)
+    raise Busy()
 
 
 def _sim_file(row: Item) -> SimFile:
@@ -252,6 +244,83 @@ def _sim_file(row: Item) -> SimFile:
         content_type=row["content_type"],
         created_at=rfc3339(row["created_at"]),
     )
+
+
+# Bytes that do not come through the app.
+
+
+def begin(sim_id: str, name: str, size: int) -> Upload:
+    """Set room aside and tell where to put the bytes. Raises NotFound, TooLarge, Busy as `put`."""
+    if settings.direct_downloads():
+        # The server in front takes any file itself, and its object store has no door of its own.
+        sims.head(check_id(sim_id))
+        if size > settings.FILE_MAX_BYTES:
+            raise TooLarge(f"file is over the {settings.FILE_MAX_BYTES // settings.MIB} MiB per-file limit")
+        url, headers = f"/api/sims/{sim_id}/files/{name}", {"Content-Type": "application/octet-stream"}
+        return Upload(id=secrets.token_hex(8), url=url, headers=headers, expires_at=rfc3339(clock.now_us() + HOLD_US))
+    hold_id = hold(sim_id, name, size)
+    url, headers = blobs.presigned_put(object_key(sim_id, name), size, content_type(name), hold_id)
+    expires = clock.now_us() + blobs.UPLOAD_SECONDS * 1_000_000
+    return Upload(id=hold_id, url=url, headers=headers, expires_at=rfc3339(expires))
+
+
+def complete(sim_id: str, name: str, upload_id: str) -> SimFile:
+    """Make the bytes that were put to an upload's URL the file. Safe to do twice.
+
+    Raises:
+        NotFound: no sim has this id.
+        Conflict: no bytes have arrived for this upload, or it has expired.
+        Busy: as `put`.
+    """
+    row = table.get(check_id(sim_id), f"f#{name}")
+    if row and (settings.direct_downloads() or row["upload"] == upload_id):
+        return _sim_file(row)
+    held = _ledger(sim_id)["holds"].get(upload_id)
+    if held and held["name"] == name:
+        key = object_key(sim_id, name)
+        for found, version in list(blobs.versions(key)):
+            if found == key and blobs.upload_of(key, version) == (held["size"], upload_id):
+                return commit(sim_id, name, upload_id, held["size"], version)
+    # The event of the new object may have committed it just now.
+    row = table.get(sim_id, f"f#{name}")
+    if row and row["upload"] == upload_id:
+        return _sim_file(row)
+    raise Conflict(f"no bytes of upload {upload_id[:40]} are stored as {name}: put them to its URL, or begin again")
+
+
+def arrived(sim_id: str, name: str, version: str) -> str:
+    """What to do about a version that the object store says is new: commit it, leave it, or take it away.
+
+    Part of the function that is told of each new object, which ends what a client or the front door left half done.
+
+    Returns:
+        `committed`, `kept` (it is the file, or a put under way will tell), or `removed`.
+    """
+    key = object_key(sim_id, name)
+    try:
+        upload = blobs.upload_of(key, version)
+        holds = _ledger(sim_id)["holds"]
+    except blobs.Gone:
+        return "kept"
+    except NotFound:
+        blobs.delete(key, version)
+        return "removed"
+    if upload and upload[1] in holds:
+        size, hold_id = upload
+        held = holds[hold_id]
+        if held["name"] == name and held["size"] == size and "drop" not in held:
+            commit(sim_id, name, hold_id, size, version)
+            return "committed"
+    elif any(held["name"] == name and "drop" not in held for held in holds.values()):
+        return "kept"  # a put of this name is under way, and this may be its version; else the sweep will look
+    row = table.get(sim_id, f"f#{name}")
+    if row and row["version"] == version:
+        return "kept"
+    blobs.delete(key, version)
+    return "removed"
+
+
+# Reading.
 
 
 def listing(sim_id: str) -> list[SimFile]:

@@ -1,7 +1,6 @@
 """The edge of the service: who may call, what a body must be, and how every answer and error looks."""
 
 import gzip
-import hmac
 import io
 import json
 import os
@@ -19,14 +18,13 @@ from chalice.app import Request as ChaliceRequest
 from chalice.app import Response as ChaliceResponse
 from pydantic import BaseModel, ValidationError
 
-from chalicelib import blobs, metrics, settings
+from chalicelib import blobs, metrics, settings, tokens
 from chalicelib.errors import Busy, CascadeError, TooLarge, Unprocessable
 
 logger = Logger(service="cascade", serialize_stacktrace=False)
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 JSON_TYPES = ("application/json", "application/gzip", "application/x-gzip")
-UNAUTHORIZED = "missing or wrong token: send Authorization: Bearer <token>"
 
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -71,17 +69,13 @@ def _tokens() -> list[bytes]:
         from aws_lambda_powertools.utilities import parameters
 
         text = str(parameters.get_secret(secret, max_age=300))
-    # Two tokens, apart by a blank, are valid while one is being replaced.
-    return [token.encode() for token in (text or "").split()]
+    return tokens.valid(text or "")
 
 
 def authorized(headers: Mapping[str, str]) -> bool:
-    """Whether `headers` (any case) carry a valid bearer token. Takes the same time whatever is wrong with it."""
+    """Whether `headers` (any case) carry a valid bearer token."""
     value = next((v for k, v in headers.items() if k.lower() == "authorization"), "")
-    scheme, _, given = value.strip().partition(" ")
-    sent = given.strip().encode("utf-8", "surrogateescape")
-    matches = [hmac.compare_digest(sent, token) for token in _tokens()]
-    return scheme.lower() == "bearer" and any(matches)
+    return tokens.matches(value, _tokens())
 
 
 # Answers.
@@ -133,7 +127,7 @@ def error_response(status: int, detail: Any, headers: Mapping[str, str] | None =
 
 def unauthorized() -> Response:
     """401, whatever was wrong."""
-    return error_response(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
+    return error_response(401, tokens.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
 
 
 def no_content() -> Response:

@@ -4,6 +4,7 @@ A line a heartbeat would cost more than the heartbeat, so counts are summed in t
 ten seconds. A container that is taken away unflushed loses at most that from a graph, never from the data.
 """
 
+import os
 import threading
 import time
 from collections import Counter
@@ -36,7 +37,7 @@ def flush(force: bool = False) -> None:
         _flushed_at = now
         if not taken:
             return
-        metrics = Metrics(namespace="Cascade", service="cascade")
+        metrics = Metrics(namespace="Cascade", service=os.environ.get("POWERTOOLS_SERVICE_NAME", "cascade"))
         for name, value in taken.items():
             unit = MetricUnit.Bytes if name.endswith("Bytes") else MetricUnit.Count
             metrics.add_metric(name=name, unit=unit, value=value)

@@ -73,6 +73,19 @@ class SimFile(Model):
     created_at: Time
 
 
+class UploadBegin(Model):
+    size: Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(_whole)] = Field(
+        description="Bytes of the file; exactly as many must be put."
+    )
+
+
+class Upload(Model):
+    id: str
+    url: str = Field(description="Where to `PUT` the bytes. A path is one of this API's own, and wants the token.")
+    headers: dict[str, str] = Field(description="To send with them.")
+    expires_at: Time = Field(description="The put must begin before.")
+
+
 class SimSpec(Model):
     name: Name | None = Field(None, description="Shown to people. Default `#` and its position in the run.")
     params: dict[str, JsonValue] = Field(

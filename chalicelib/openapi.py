@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from chalicelib.files import NAME_PATTERN
 from chalicelib.http import Endpoint, json_text
 from chalicelib.models import Error
+from chalicelib.names import NAME_PATTERN
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -25,6 +25,7 @@ _PATH_PARAMETERS = {
     "sim_id": {"type": "string", "pattern": "^sim-[0-9a-f]{12}$", "examples": ["sim-6b4c91e71437"]},
     "run_id": {"type": "string", "pattern": "^run-[0-9a-f]{12}$", "examples": ["run-0f3a9c2b5d71"]},
     "name": {"type": "string", "pattern": NAME_PATTERN, "examples": ["kernel-stats.csv"]},
+    "upload_id": {"type": "string", "examples": ["5f0c2a9e7b3d4816"]},
 }
 
 

@@ -18,15 +18,14 @@ Items of a sim, all under `pk = sim_id`:
 """
 
 import json
-import re
 import secrets
 import zlib
 from typing import Any
 
 from chalicelib import clock, metrics, settings, states, table
 from chalicelib.clock import rfc3339
-from chalicelib.errors import NotFound
 from chalicelib.models import FileTotals, Heartbeat, HeartbeatAck, LogTotals, SimDetail, SimSummary
+from chalicelib.names import check_id, not_found
 from chalicelib.states import State
 
 HOT, LOG, FILES, META, ERROR, TIMING = "a#hot", "a#log", "a#files", "b#meta", "b#error", "b#timing"
@@ -36,20 +35,6 @@ SHARDS = 16
 
 ERROR_PREVIEW_BYTES = 256
 """What the hot item keeps of an error; with all else it stays under 1 KB."""
-
-_ID = re.compile(r"sim-[0-9a-f]{12}")
-
-
-def not_found(sim_id: str) -> NotFound:
-    """The error for an id that nothing has."""
-    return NotFound(f"sim {sim_id[:100]} not found")
-
-
-def check_id(sim_id: str) -> str:
-    """The id, if it can be one at all: anything else never reaches a key."""
-    if not _ID.fullmatch(sim_id):
-        raise not_found(sim_id)
-    return sim_id
 
 
 def new_token() -> str:
