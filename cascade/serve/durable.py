@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -62,25 +62,58 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise RuntimeError("ministack's handler waited for something; only requests that do not are served in process")
 
 
-def open_database(path: Path) -> sqlite3.Connection:
+class Database(sqlite3.Connection):
+    """A connection that knows the files it was opened on.
+
+    On Unix a file that is removed or replaced below an open connection takes writes as before, and they are nowhere.
+    """
+
+    _files: Mapping[Path, tuple[int, int]]
+
+    def remember_files(self, path: Path) -> None:
+        """Take the files at `path` for those that are open here."""
+        self._files = {file: _identity(file) for file in (path, path.with_name(f"{path.name}-wal"))}
+
+    def check_files(self) -> None:
+        """Raises OSError if a file is no longer what was opened."""
+        for file, identity in self._files.items():
+            try:
+                found = _identity(file)
+            except FileNotFoundError:
+                found = None
+            if found != identity:
+                raise OSError(
+                    f"{file} was removed or replaced while it was in use; restart to go on with what is there"
+                )
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_dev, status.st_ino
+
+
+def open_database(path: Path, schema: str) -> Database:
     """A database that survives the death of the process at any moment, for one writer at a time on any thread.
 
     In WAL mode with `synchronous=NORMAL` a commit is one write to the log without an fsync: what is committed survives
     the process, and a power cut can take the last moments' commits but never leaves a torn one.
     """
     path.touch(mode=0o600)
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10, factory=Database)
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(schema)
+        database.remember_files(path)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def write(database: sqlite3.Connection, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+def write(database: Database, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
     """Run all of `statements` or none."""
+    database.check_files()
     if len(statements) == 1:
         # A statement alone is a transaction of its own.
         database.execute(*statements[0])

@@ -21,9 +21,11 @@ import re
 import socket
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -49,7 +51,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 REGION = "us-east-1"
-START_SECONDS = 10
+COMPLAINT_SECONDS = 10.0
+"""The same failure of the disk is logged once in so long."""
 
 Handler = Callable[..., AWSResponse]
 
@@ -132,8 +135,8 @@ class Engine:
 
     def client(self, service: str) -> Any:
         """A new boto3 client of `dynamodb` or `s3`, connected."""
-        session = boto3.session.Session("local", "local", region_name=self.region)
-        client = session.client(service)
+        with _session_lock:
+            client = _session().client(service, region_name=self.region)
         self.connect(client)
         return client
 
@@ -197,6 +200,14 @@ class Engine:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@cache
+def _session() -> boto3.session.Session:
+    """One for all clients: the description of a service takes 50 ms to read."""
+    return boto3.session.Session("local", "local")
+
+
+# A session makes one client at a time.
+_session_lock = threading.Lock()
 _connected: "weakref.WeakKeyDictionary[Any, Handler]" = weakref.WeakKeyDictionary()
 
 
@@ -218,12 +229,37 @@ _FAILED_S3: Answer = (
 
 
 def _answer_or(failed: Answer, answer: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+    # As on AWS, the caller learns nothing of the inside.
     try:
         return answer(*arguments, **named)
+    except (OSError, sqlite3.Error) as error:
+        _complain(error)
     except Exception:
-        # As on AWS, the caller learns nothing of the inside: the disk may be full, or ministack may have a bug.
         logger.exception("a request failed")
-        return failed
+    return failed
+
+
+class _Complaints:
+    """Says in one line that the disk fails, and not again for each of the thousand requests that follow."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text = ""
+        self._said_at = 0.0
+        self._unsaid = 0
+
+    def __call__(self, error: Exception) -> None:
+        with self._lock:
+            text, now = str(error), time.monotonic()
+            if text == self._text and now < self._said_at + COMPLAINT_SECONDS:
+                self._unsaid += 1
+                return
+            more = f" ({self._unsaid} times more since the last line)" if self._unsaid else ""
+            self._text, self._said_at, self._unsaid = text, now, 0
+        logger.error("cannot read or write what is stored: %s%s", text, more)
+
+
+_complain = _Complaints()
 
 
 def _off_the_loop(answer: Callable[..., Answer], failed: Answer) -> Callable[..., Any]:
@@ -319,12 +355,21 @@ def _check_format(data_dir: Path) -> None:
         taken = [name for name in ("files", "objects", "table.sqlite", "bucket.sqlite") if (data_dir / name).exists()]
         if taken:
             raise EngineError(f"{data_dir} is no folder of Cascade's: it has a {taken[0]} but no format file") from None
-        path.write_text(f"{FORMAT}\n", encoding="ascii")
+        _write_format(path)
         return
     except (OSError, ValueError) as error:
         raise EngineError(f"cannot read {path}: {error}") from error
     if found > FORMAT:
         raise EngineError(f"{data_dir} was written by a newer Cascade (format {found}); this one reads up to {FORMAT}")
+
+
+def _write_format(path: Path) -> None:
+    new = path.with_name("format.new")
+    try:
+        new.write_text(f"{FORMAT}\n", encoding="ascii")
+        new.rename(path)
+    except OSError as error:
+        raise EngineError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _import_ministack() -> None:

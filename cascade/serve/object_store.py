@@ -19,7 +19,7 @@ from ministack.core.persistence import _json_default, _json_object_hook
 from ministack.core.responses import request_scope
 from ministack.services import s3
 
-from cascade.serve.durable import ACCOUNT, Answer, Guard, drive, open_database, write
+from cascade.serve.durable import ACCOUNT, Answer, Database, Guard, drive, open_database, write
 from cascade.serve.published import Published
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ObjectStore:
         self._unpublished: set[Name] = set()
         # Keys whose state in memory could not be put back after a failure.
         self._unknown: set[Name] = set()
-        self._database: sqlite3.Connection | None = None
+        self._database: Database | None = None
         self._hooks = {
             "_persist_object": lambda bucket, key, obj: self._note(bucket, key),
             "_persist_delete_marker": lambda bucket, key, marker: self._note(bucket, key),
@@ -81,9 +81,7 @@ class ObjectStore:
     def open(self) -> None:
         """Open the database and take over ministack's persistence."""
         self.blobs.mkdir(mode=0o700, exist_ok=True)
-        database = open_database(self.path)
-        database.execute(SCHEMA)
-        self._database = database
+        self._database = open_database(self.path, SCHEMA)
         for name, hook in self._hooks.items():
             setattr(s3, name, hook)
 
@@ -209,7 +207,7 @@ class ObjectStore:
 
     # The commit.
 
-    def _open_database(self) -> sqlite3.Connection:
+    def _open_database(self) -> Database:
         if not self._database:
             raise RuntimeError("the engine is closed")
         return self._database

@@ -1,11 +1,14 @@
 """Stored files under their own names: `files/<sim_id>/<name>` of the bucket as `<data dir>/files/<sim_id>/<name>`."""
 
+import logging
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "files/"
 _PART = r"(?!\.{1,2}/|\.{1,2}$)[A-Za-z0-9._-]{1,255}"
@@ -38,6 +41,7 @@ class Published:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
             return
+        self.scratch.mkdir(mode=0o700, exist_ok=True)
         link = self.scratch / uuid.uuid4().hex
         try:
             _link(file, link)
@@ -48,7 +52,10 @@ class Published:
             link.unlink(missing_ok=True)
 
     def match(self, files: Mapping[str, Path | None]) -> None:
-        """Make the mirror show `files` by key and no others, whatever a killed process left."""
+        """Make the mirror show `files` by key and no others, whatever a killed process left.
+
+        A file that somebody has removed is left out and logged: it is no reason to withhold all the others.
+        """
         shutil.rmtree(self.scratch, ignore_errors=True)
         for folder in (self.root, self.scratch):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -63,7 +70,10 @@ class Published:
         for key in found.keys() - wanted.keys():
             self.set(key, None)
         for key, file in wanted.items():
-            if file and not (key in found and _same(found[key], file)):
+            if file and not file.exists():
+                logger.error("the bytes of %s are gone: %s was removed", key, file)
+                self.set(key, None)
+            elif file and not (key in found and _same(found[key], file)):
                 self.set(key, file)
 
 

@@ -1,5 +1,6 @@
 """The table and the bucket of infra/resources.yaml, made by API calls where no CloudFormation runs."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,16 @@ def _intrinsic(loader: _TemplateLoader, suffix: str, node: Any) -> dict[str, Any
 _TemplateLoader.add_multi_constructor("!", _intrinsic)
 
 
+@cache
+def _resources(template: Path) -> dict[str, dict[str, Any]]:
+    document = yaml.load(template.read_text(encoding="utf-8"), Loader=_TemplateLoader)  # noqa: S506 - a SafeLoader
+    resources: dict[str, dict[str, Any]] = document["Resources"]
+    return resources
+
+
 def properties(kind: str, template: Path = TEMPLATE) -> dict[str, Any]:
     """Properties of the template's one resource of type `kind`, such as `AWS::S3::Bucket`. Raises LookupError."""
-    document = yaml.load(template.read_text(encoding="utf-8"), Loader=_TemplateLoader)  # noqa: S506 - a SafeLoader
-    found = [resource for resource in document["Resources"].values() if resource["Type"] == kind]
+    found = [resource for resource in _resources(template).values() if resource["Type"] == kind]
     if len(found) != 1:
         raise LookupError(f"{template} has {len(found)} resources of type {kind}, not one")
     return dict(found[0].get("Properties", {}))

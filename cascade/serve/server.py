@@ -177,9 +177,16 @@ def _load_app(engine: Engine) -> Any:
     app_module = importlib.import_module("app")
     from chalicelib import blobs, table
 
-    engine.connect(table.client())
-    engine.connect(blobs.client())
+    for client in (table.client(), blobs.client()):
+        engine.connect(client)
+        _send_once(client)
     return app_module
+
+
+def _send_once(client: Any) -> None:
+    """Nothing is lost between the app and this engine, so what failed would fail again, and hold a thread until then."""
+    service = client.meta.service_model.service_name
+    client.meta.events.unregister(f"needs-retry.{service}", unique_id=f"retry-config-{service}")
 
 
 def _gateway(app: Any) -> Gateway:

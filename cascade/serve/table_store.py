@@ -3,7 +3,6 @@
 import gc
 import json
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 from ministack.core.responses import AccountRegionScopedDict, request_scope
 from ministack.services import dynamodb
 
-from cascade.serve.durable import ACCOUNT, Answer, Guard, drive, open_database, write
+from cascade.serve.durable import ACCOUNT, Answer, Database, Guard, drive, open_database, write
 from cascade.serve.packed import Item, Items, Partition, partition_of, window
 
 logger = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class TableStore:
         self._kept: dict[str, str] = {}
         # The value is the table and the item before the first change of this request.
         self._changed: dict[Key, tuple[dict[str, Any], Item | None]] = {}
-        self._database: sqlite3.Connection | None = None
+        self._database: Database | None = None
         self._stop = threading.Event()
         self._remover = threading.Thread(target=self._remove_expired_forever, name="expiry", daemon=True)
         replaced = ("_set_item", "_remove_item", "_items_replaced", "_lock", "_ttl_settings", "_TXN_TOKEN_TTL")
@@ -69,9 +68,7 @@ class TableStore:
 
     def open(self) -> None:
         """Open the database and take over ministack's write points and its lock."""
-        database = open_database(self.path)
-        database.executescript(SCHEMA)
-        self._database = database
+        self._database = open_database(self.path, SCHEMA)
         dynamodb._set_item = self._set_item
         dynamodb._remove_item = self._remove_item
         dynamodb._items_replaced = self._items_replaced
@@ -185,7 +182,7 @@ class TableStore:
         if name is not None:
             self._changed.setdefault((name, pk, sk), (table, old))
 
-    def _open_database(self) -> sqlite3.Connection:
+    def _open_database(self) -> Database:
         if not self._database:
             raise RuntimeError("the engine is closed")
         return self._database
