@@ -90,6 +90,7 @@ class Engine:
         published = Published(self.data_dir / "files", self.data_dir / "scratch")
         self.objects = ObjectStore(self.data_dir / "bucket.sqlite", self.data_dir / "objects", published)
         self._stack = ExitStack()
+        self._complain = _Complaints()
 
     def __enter__(self) -> Self:
         self.start()
@@ -160,7 +161,7 @@ class Engine:
 
     def _send_dynamodb(self, request: AWSPreparedRequest, region: str) -> AWSResponse:
         headers, body = _plain(request)
-        return _response(request, _answer_or(_FAILED_DYNAMODB, self.tables.handle, headers, body, region))
+        return _response(request, self._answer_or(_FAILED_DYNAMODB, self.tables.handle, headers, body, region))
 
     def _send_s3(self, request: AWSPreparedRequest, region: str) -> AWSResponse:
         url = urlsplit(request.url)
@@ -169,8 +170,18 @@ class Engine:
         bucket = _bucket_of_host(url.hostname or "")
         if bucket:
             path = f"/{bucket}{path}"
-        answer = _answer_or(_FAILED_S3, self.objects.handle, request.method, path, headers, body, query, region)
+        answer = self._answer_or(_FAILED_S3, self.objects.handle, request.method, path, headers, body, query, region)
         return _response(request, answer)
+
+    def _answer_or(self, failed: Answer, answer: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+        # As on AWS, the caller learns nothing of the inside.
+        try:
+            return answer(*arguments, **named)
+        except (OSError, sqlite3.Error) as error:
+            self._complain(error)
+        except Exception:
+            logger.exception("a request failed")
+        return failed
 
     # By a socket.
 
@@ -192,12 +203,20 @@ class Engine:
             thread.join()
             listener.close()
 
-        dynamodb.handle_request = _off_the_loop(self.tables.answer, _FAILED_DYNAMODB)
-        s3.handle_request = _off_the_loop(self.objects.answer, _FAILED_S3)
+        dynamodb.handle_request = self._off_the_loop(self.tables.answer, _FAILED_DYNAMODB)
+        s3.handle_request = self._off_the_loop(self.objects.answer, _FAILED_S3)
         # Closed before the stores, which then put ministack's own handlers back.
         self._stack.callback(stop)
         thread.start()
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    def _off_the_loop(self, answer: Callable[..., Answer], failed: Answer) -> Callable[..., Any]:
+        """`answer` as ministack's server calls it; it waits for a lock and the disk, so on a thread."""
+
+        async def handle_request(*arguments: Any, **named: Any) -> Answer:
+            return await asyncio.to_thread(self._answer_or, failed, answer, *arguments, **named)
+
+        return handle_request
 
 
 @cache
@@ -228,47 +247,24 @@ _FAILED_S3: Answer = (
 )
 
 
-def _answer_or(failed: Answer, answer: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
-    # As on AWS, the caller learns nothing of the inside.
-    try:
-        return answer(*arguments, **named)
-    except (OSError, sqlite3.Error) as error:
-        _complain(error)
-    except Exception:
-        logger.exception("a request failed")
-    return failed
-
-
 class _Complaints:
     """Says in one line that the disk fails, and not again for each of the thousand requests that follow."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._text = ""
-        self._said_at = 0.0
-        self._unsaid = 0
+        # When a kind of failure was last said, and how often it was not since.
+        self._said: dict[tuple[type, Any], tuple[float, int]] = {}
 
     def __call__(self, error: Exception) -> None:
+        kind, now = (type(error), getattr(error, "errno", None)), time.monotonic()
         with self._lock:
-            text, now = str(error), time.monotonic()
-            if text == self._text and now < self._said_at + COMPLAINT_SECONDS:
-                self._unsaid += 1
+            said_at, unsaid = self._said.get(kind, (-COMPLAINT_SECONDS, 0))
+            if now < said_at + COMPLAINT_SECONDS:
+                self._said[kind] = said_at, unsaid + 1
                 return
-            more = f" ({self._unsaid} times more since the last line)" if self._unsaid else ""
-            self._text, self._said_at, self._unsaid = text, now, 0
-        logger.error("cannot read or write what is stored: %s%s", text, more)
-
-
-_complain = _Complaints()
-
-
-def _off_the_loop(answer: Callable[..., Answer], failed: Answer) -> Callable[..., Any]:
-    """`answer` as ministack's server calls it; it waits for a lock and the disk, so on a thread."""
-
-    async def handle_request(*arguments: Any, **named: Any) -> Answer:
-        return await asyncio.to_thread(_answer_or, failed, answer, *arguments, **named)
-
-    return handle_request
+            self._said[kind] = now, 0
+        again = f" ({unsaid} more since this was last said)" if unsaid else ""
+        logger.error("cannot read or write what is stored: %s%s", error, again)
 
 
 # Between botocore and ministack.
@@ -340,8 +336,11 @@ def _locked(data_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
             raise EngineError(f"{data_dir} is in use by process {holder}") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise EngineError(f"cannot write {data_dir / 'lock'}: {error.strerror}") from error
         yield
     finally:
         os.close(descriptor)

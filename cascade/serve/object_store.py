@@ -223,8 +223,11 @@ class ObjectStore:
         replaced = [path for name, state in states.items() for path in self._adopt(name, state)]
         self._publish()
         for path in replaced:
-            # Nothing names it any more; should it stay, the next start removes it.
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                # Nothing names it any more; the next start removes it.
+                logger.warning("could not remove bytes that are no longer needed: %s", error)
 
     def _state(self, name: Name) -> State | None:
         """What is to be stored of a key. The bytes of its new versions are written on the way."""

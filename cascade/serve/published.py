@@ -31,10 +31,16 @@ class Published:
         self.scratch = scratch
 
     def set(self, key: str, file: Path | None) -> None:
-        """Publish `file` as the object of `key`, or take the name away. Keys elsewhere are nobody's business here."""
+        """Publish `file` as the object of `key`, or take the name away. Keys elsewhere are nobody's business here.
+
+        A file that somebody has removed is not shown and logged: it is no reason to withhold the others.
+        """
         match = _KEY.fullmatch(key)
         if not match:
             return
+        if file and not file.exists():
+            logger.error("the bytes of %s are gone: %s was removed", key, file)
+            file = None
         folder, target = self.root / match[1], self.root / match[1] / match[2]
         if file is None:
             target.unlink(missing_ok=True)
@@ -52,10 +58,7 @@ class Published:
             link.unlink(missing_ok=True)
 
     def match(self, files: Mapping[str, Path | None]) -> None:
-        """Make the mirror show `files` by key and no others, whatever a killed process left.
-
-        A file that somebody has removed is left out and logged: it is no reason to withhold all the others.
-        """
+        """Make the mirror show `files` by key and no others, whatever a killed process left."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         for folder in (self.root, self.scratch):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -70,10 +73,7 @@ class Published:
         for key in found.keys() - wanted.keys():
             self.set(key, None)
         for key, file in wanted.items():
-            if file and not file.exists():
-                logger.error("the bytes of %s are gone: %s was removed", key, file)
-                self.set(key, None)
-            elif file and not (key in found and _same(found[key], file)):
+            if file and not (key in found and file.exists() and _same(found[key], file)):
                 self.set(key, file)
 
 

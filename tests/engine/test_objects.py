@@ -202,7 +202,7 @@ def test_bodies_of_every_kind_arrive_as_they_are(engine: Engine, mode: str, sche
 
 
 def test_a_wrong_checksum_is_refused(engine: Engine) -> None:
-    client = engine.client("s3")
+    client = once(engine)
     with pytest.raises(client.exceptions.ClientError, match="BadDigest"):
         client.put_object(Bucket=BUCKET, Key=KEY, Body=b"1", ChecksumCRC32="AAAAAA==")
     assert versions(client) == []
