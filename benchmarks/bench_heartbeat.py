@@ -1,30 +1,24 @@
 """CPU of one heartbeat through the app beside one default boto3 `update_item`, in turns on the same engine in process."""
 
 import json
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from benchmarks.local import TOKEN, engine
+
 ROUNDS, CALLS = 15, 200
-TOKEN = "bench"
 
 
 def main() -> None:
     """Measure and print."""
-    os.environ |= {"CASCADE_TOKEN": TOKEN, "POWERTOOLS_METRICS_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"}
-    from app import app
-    from cascade.serve.engine import Engine
-    from chalicelib import blobs, sims, table
+    with engine() as running:
+        from app import app
+        from chalicelib import sims
 
-    with tempfile.TemporaryDirectory() as folder, Engine(Path(folder)) as engine:
-        engine.connect(table.client())
-        engine.connect(blobs.client())
-        plain = engine.client("dynamodb")
+        plain = running.client("dynamodb")
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 
         def call(method: str, path: str, route: str, parameters: dict[str, str] | None, body: str) -> dict[str, Any]:
@@ -60,7 +54,7 @@ def main() -> None:
         def update() -> None:
             # The least that a heartbeat must write, with the client that `boto3.client("dynamodb")` gives.
             plain.update_item(
-                TableName=engine.table,
+                TableName=running.table,
                 Key={"pk": {"S": sim_id}, "sk": {"S": sims.HOT}},
                 UpdateExpression="SET #state = :state, beat = :now",
                 ConditionExpression="attribute_exists(pk)",

@@ -20,7 +20,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,19 +70,30 @@ def _check_id(run_id: str) -> str:
 
 def load(run_id: str) -> Run:
     """A run's items. Raises NotFound, also once its deletion has begun."""
-    run = _load_also_deleting(run_id)
-    if run.item["status"] != "ready":
-        raise not_found(run_id)
-    return run
+    return _ready(_load_also_deleting(run_id))
+
+
+def _load_without_sims(run_id: str) -> Run:
+    """As `load`, in one small read however many sims the run has."""
+    return _ready(_run_of(run_id, table.query(_check_id(run_id), "a#", "a#~")))
 
 
 def _load_also_deleting(run_id: str) -> Run:
-    items = list(table.query(_check_id(run_id)))
-    own = {item["sk"]: item for item in items if item["sk"] in (RUN, CLAIM)}
-    if RUN not in own:
+    return _run_of(run_id, table.query(_check_id(run_id)))
+
+
+def _run_of(run_id: str, items: Iterable[Item]) -> Run:
+    found = {item["sk"]: item for item in items}
+    if RUN not in found:
         raise not_found(run_id)
-    pairs = [tuple(pair) for item in items if item["sk"].startswith("s#") for pair in logs.unpack(item["data"])]
-    return Run(run_id, own[RUN], own.get(CLAIM, {}), pairs[: own[RUN]["n"]])
+    pairs = [tuple(pair) for sk, item in found.items() if sk.startswith("s#") for pair in logs.unpack(item["data"])]
+    return Run(run_id, found[RUN], found.get(CLAIM, {}), pairs[: found[RUN]["n"]])
+
+
+def _ready(run: Run) -> Run:
+    if run.item["status"] != "ready":
+        raise not_found(run.id)
+    return run
 
 
 # Idempotency.
@@ -335,7 +346,7 @@ def claim(run_id: str, worker: str, key: str | None) -> str | None:
         NotFound: no run has this id.
         Conflict: the key was used by another worker.
     """
-    run = load(run_id)
+    run = _load_without_sims(run_id)
     fingerprint = _fingerprint(worker)
     scope = f"claim#{run_id}"
     record = _recall(scope, key, fingerprint)
@@ -381,24 +392,33 @@ def _claim_numbered(run: Run, take: Callable[[str], bool]) -> str | None:
             )
         except ConditionFailed:
             return None
-        sim_id: str = run.sims[run.claim["next"] - 1][0]
-        if take(sim_id):
+        sim_id = _sim_at(run.id, run.claim["next"] - 1)
+        if sim_id and take(sim_id):
             return sim_id
     return None
 
 
+def _sim_at(run_id: str, position: int) -> str | None:
+    """The sim at a position of the run, None when the run was deleted meanwhile."""
+    page = next(table.query(run_id, "s#", f"s#{position:06d}", backward=True, page=1), None)
+    if page is None:
+        return None
+    sim_id: str = logs.unpack(page["data"])[position - int(page["sk"][2:])][0]
+    return sim_id
+
+
 def _claim_any(run: Run, take: Callable[[str], bool]) -> str | None:
     """Look at every sim. That nothing is queued among the first n stays true, so it is remembered."""
-    n = run.item["n"]
-    if run.claim.get("drained", 0) >= n:
+    if run.claim.get("drained", 0) >= run.item["n"]:
         return None
+    run = load(run.id)
     hots = table.batch_get([(sim_id, sims.HOT) for sim_id, _ in run.sims], ("state",))
     queued = [sim_id for (sim_id, _), hot in hots.items() if hot["state"] == "queued"]
     random.shuffle(queued)
     for sim_id in queued:
         if take(sim_id):
             return sim_id
-    table.update(run.id, CLAIM, "SET drained = :n", {":n": n})
+    table.update(run.id, CLAIM, "SET drained = :n", {":n": run.item["n"]})
     return None
 
 
