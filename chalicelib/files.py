@@ -84,6 +84,7 @@ def _hold(sim_id: str, name: str, size: int) -> str:
             except (TransactionFailed, Busy):
                 if time.monotonic() > deadline:
                     raise Busy() from None
+                time.sleep(0.01)
                 continue  # another put moved the ledger
         if time.monotonic() > deadline:
             raise Busy("other uploads of this sim hold the room that is left, send the same request again", 2)

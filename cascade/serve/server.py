@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 import uvicorn
 from chalice.app import ScheduledEventConfig
@@ -55,7 +55,9 @@ def run(host: str | None = None, port: int | None = None, data_dir: Path | None 
         port: port to listen on, `PORT` or 8000; 0 takes any free one.
         data_dir: where everything is kept, `CASCADE_DATA_DIR` or ./.cascade.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    plain = logging.StreamHandler()
+    plain.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[plain])
     # Its warnings are about what clients send, and they are told.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,6 +99,17 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         # Requests that outlived their time; the interpreter would wait for their threads.
         sys.stdout.flush()
         os._exit(0)
+
+
+class _PlainFormatter(logging.Formatter):
+    """For a terminal: the message, then what else is said as `name=value`."""
+
+    _usual = frozenset(logging.makeLogRecord({}).__dict__) | {"asctime", "message"}
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The record's first line."""
+        more = "".join(f" {name}={value}" for name, value in record.__dict__.items() if name not in self._usual)
+        return super().formatMessage(record) + more
 
 
 # Starting.
@@ -169,12 +182,17 @@ def _shut_out_aws() -> None:
 def _configure(token: str) -> None:
     """Set what the app reads from the environment on Lambda."""
     os.environ.update(CASCADE_TOKEN=token, CASCADE_TABLE=TABLE, CASCADE_BUCKET=BUCKET, CASCADE_DIRECT_DOWNLOADS="1")
+    os.environ.setdefault("POWERTOOLS_LOG_LEVEL", "WARNING")
     # Metrics are lines for CloudWatch on standard output.
     os.environ.setdefault("POWERTOOLS_METRICS_DISABLED", "true")
 
 
 def _load_app(engine: Engine) -> Any:
     app_module = importlib.import_module("app")
+    # The app logs JSON for CloudWatch on standard output, under the name that is also this package's.
+    for handler in logging.getLogger("cascade").handlers:
+        handler.setFormatter(logging.getLogger().handlers[0].formatter)
+        cast("logging.StreamHandler[TextIO]", handler).setStream(sys.stderr)
     from chalicelib import blobs, table
 
     for client in (table.client(), blobs.client()):

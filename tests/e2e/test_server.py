@@ -4,6 +4,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import sqlite3
@@ -444,6 +445,75 @@ def test_a_silent_sim_is_lost_for_good_by_the_schedule(tmp_path: Path) -> None:
         assert ack == {"state": "running", "cancel": False}
 
 
+# A machine in trouble.
+
+
+on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+
+
+@on_linux
+def test_on_a_full_disk_clients_are_told_to_come_back_and_nothing_is_half_done(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server, server.client() as client:
+        alive, queued = new_sims(client, 2)
+        client.post(f"/api/sims/{alive}/logs", json={"seq": 0, "lines": ["first"]}).raise_for_status()
+        before = everything(client)
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        begun = time.monotonic()
+        for path, body in (
+            (f"/api/sims/{queued}/heartbeat", {"state": "running"}),
+            (f"/api/sims/{alive}/logs", {"seq": 1, "lines": ["second"] * 10_000}),
+            (f"/api/sims/{alive}/step-timeline", {"simulated": {"steps": [1] * 300_000, "summary": {}}}),
+            ("/api/runs", {"name": "more", "sims": [{}]}),
+        ):
+            answer = client.post(path, json=body)
+            assert (answer.status_code, answer.headers["retry-after"], list(answer.json())) == (503, "1", ["detail"])
+        assert time.monotonic() - begun < 5  # nobody waits for a disk that is full
+        assert everything(client) == before
+        assert client.get("/api/health").status_code == 200
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        client.post(f"/api/sims/{queued}/heartbeat", json={"state": "running"}).raise_for_status()
+        client.post(f"/api/sims/{alive}/logs", json={"seq": 1, "lines": ["second"]}).raise_for_status()
+        after = everything(client)
+    said = complaints(server)
+    assert 1 <= len(said) <= 4, said
+    assert all("cannot read or write what is stored" in line for line in said)
+    with server, server.client() as client:
+        assert everything(client) == after
+
+
+@on_linux
+def test_a_folder_that_is_gone_is_said_and_nothing_is_promised(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server, server.client() as client:
+        (sim,) = new_sims(client)
+        shutil.rmtree(tmp_path / "data")
+        for call in (
+            client.post(f"/api/sims/{sim}/heartbeat", json={"state": "running"}),
+            client.post(f"/api/sims/{sim}/logs", json={"seq": 0, "lines": ["x"]}),
+        ):
+            assert (call.status_code, list(call.json())) == (503, ["detail"])
+        assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
+        assert server.stop() == 0
+    assert "table.sqlite was removed or replaced while it was in use" in complaints(server)[0]
+
+
+def test_a_server_that_slept_goes_on(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", CASCADE_HEARTBEAT_TIMEOUT_S="1") as server, server.client() as client:
+        alive, silent = new_sims(client, 2)
+        for sim in (alive, silent):
+            client.post(f"/api/sims/{sim}/heartbeat", json={"state": "running"}).raise_for_status()
+        server.process.send_signal(signal.SIGSTOP)
+        with Connection(server.url) as waiting:
+            waiting.send(
+                f"POST /api/sims/{alive}/heartbeat HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+                'Content-Length: 20\r\n\r\n{"state": "running"}'
+            )
+            time.sleep(1.5)  # longer than silence is allowed to be
+            server.process.send_signal(signal.SIGCONT)
+            assert waiting.response()[2] == b'{"state":"running","cancel":false}'
+        assert client.get(f"/api/sims/{silent}").json()["state"] == "lost"
+
+
 # What it takes.
 
 
@@ -456,9 +526,6 @@ def process_status(server: Server, field: str) -> int:
 
 def open_files(server: Server) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 
 @on_linux
