@@ -32,7 +32,8 @@ from chalicelib.models import (
 )  # fmt: skip
 
 app = Chalice(app_name="cascade")
-app.api.binary_types = [*app.api.binary_types, "application/gzip"]
+# What API Gateway must not read as text: gzip, and what curl calls a body that it is not told the type of.
+app.api.binary_types = [*app.api.binary_types, "application/gzip", "application/x-www-form-urlencoded"]
 ENDPOINTS: list[Endpoint] = []
 
 NO_RUN, NO_SIM = {404: "No run has this id."}, {404: "No sim has this id."}
@@ -79,7 +80,12 @@ def send_step_timeline(request: Request) -> None:
     "Upload an output file",
     raw_body=True,
     returns=SimFile,
-    errors={**NO_SIM, **BAD_NAME, 413: "The file is over 64 MiB, or the sim's files would pass 256 MiB."},
+    errors={
+        **NO_SIM,
+        **BAD_NAME,
+        413: "The file is over 64 MiB, or the sim's files would pass 256 MiB.",
+        415: "Behind API Gateway: the type is not application/octet-stream, and the bytes were changed on the way.",
+    },
 )
 def upload_file(request: Request) -> SimFile:
     return files.put(request.path["sim_id"], names.checked_name(request.path["name"]), request.raw)

@@ -287,6 +287,24 @@ def _raw_body(request: ChaliceRequest) -> bytes:
     return body if isinstance(body, bytes) else body.encode()
 
 
+DAMAGED = (
+    "send Content-Type: application/octet-stream and no Content-Encoding: else the bytes are changed on the way here"
+)
+
+
+def _changed_on_the_way(request: ChaliceRequest, body: bytes) -> bool:
+    """Whether API Gateway handed on other bytes than it got: it inflates gzip, and puts U+FFFD for what is not UTF-8."""
+    event = request.to_original_event()
+    if not isinstance(event["body"], str):
+        return False  # a server in front that hands on bytes
+    if (request.headers.get("content-encoding") or "identity").strip().lower() != "identity":
+        return True
+    if event["isBase64Encoded"]:
+        return False
+    length = request.headers.get("content-length", "")
+    return len(body) != int(length) if length.isdecimal() else "\ufffd".encode() in body
+
+
 def read(endpoint: Endpoint, request: ChaliceRequest) -> Request | Response:
     """What the handler gets, or the answer that ends it: 415 here, 413 and 422 as exceptions."""
     taken = Request(path=path_values(request.uri_params), headers=request.headers)
@@ -296,6 +314,8 @@ def read(endpoint: Endpoint, request: ChaliceRequest) -> Request | Response:
         taken.query = validate(endpoint.query, given, "query")
     if endpoint.raw_body:
         taken.raw = _raw_body(request)
+        if _changed_on_the_way(request, taken.raw):
+            return error_response(415, DAMAGED)
     elif endpoint.body:
         if _content_type(request.headers) not in JSON_TYPES:
             return error_response(415, f"send application/json, not {preview(request.headers['content-type'])}")

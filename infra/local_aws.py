@@ -5,7 +5,7 @@
 
 It listens on 127.0.0.1 only, keeps everything in memory and checks neither signatures nor rights. The gaps filled here are
 ministack 1.5.33's: a REST API can't be made or replaced from a Swagger document through the API, a document's binary
-types and gateway responses are left out, and alarms on expressions are refused.
+types and gateway responses are left out, alarms on expressions are refused, and events of new objects name no version.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import tempfile
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,36 @@ def _fill_alarms() -> None:
     provisioners._cw_metric_alarm_record = with_expressions
 
 
+def _fill_events() -> None:
+    from ministack.services import eventbridge, s3
+
+    fire, dispatch = s3._fire_s3_event, eventbridge._dispatch_event
+    version: ContextVar[str | None] = ContextVar("version", default=None)
+
+    def fire_with_version(*arguments: Any, **named: Any) -> None:
+        token = version.set(named.get("version_id"))
+        try:
+            fire(*arguments, **named)
+        finally:
+            version.reset(token)
+
+    def dispatch_with_version(event: dict[str, Any], *arguments: Any, **named: Any) -> Any:
+        if event["Source"] == "aws.s3" and version.get():
+            detail = json.loads(event["Detail"])
+            detail["object"]["version-id"] = version.get()
+            event = {**event, "Detail": json.dumps(detail)}
+        return dispatch(event, *arguments, **named)
+
+    s3._fire_s3_event, eventbridge._dispatch_event = fire_with_version, dispatch_with_version
+
+
+def _start_functions_at_once() -> None:
+    from ministack.services import lambda_svc
+
+    # The SDK asks whether a function is ready every five seconds, and it is after half of one.
+    lambda_svc._LAMBDA_STATE_TRANSITION_DELAY = 0.0
+
+
 def run(port: int) -> None:
     """Serve on 127.0.0.1 until SIGTERM or SIGINT."""
     with tempfile.TemporaryDirectory(prefix="cascade-local-aws-") as folder:
@@ -116,6 +147,8 @@ def run(port: int) -> None:
 
         _fill_gateway()
         _fill_alarms()
+        _fill_events()
+        _start_functions_at_once()
         app.main()
 
 

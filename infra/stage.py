@@ -6,6 +6,7 @@ names that CloudFormation gave to a stage's table, bucket and secret are written
 
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -21,6 +22,9 @@ STAGE_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 ENVIRONMENT = {"CASCADE_TABLE": "TableName", "CASCADE_BUCKET": "BucketName", "CASCADE_TOKEN_SECRET": "SecretArn"}
 """The functions' settings, and the outputs of the stack they come from."""
+
+PASSED_ON = ("CASCADE_HEARTBEAT_TIMEOUT_S",)
+"""Settings that the functions get from whoever deploys."""
 
 Outputs = Mapping[str, str]
 
@@ -45,6 +49,7 @@ def config(stage: str, outputs: Outputs, *, local: bool = False) -> dict[str, An
         **{name: outputs[output] for name, output in ENVIRONMENT.items()},
         # The dimension of every metric, which the alarms look at.
         "POWERTOOLS_SERVICE_NAME": f"cascade-{stage}",
+        **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
     }
     if local:
         made["lambda_architecture"] = "arm64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
