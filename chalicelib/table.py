@@ -385,14 +385,6 @@ def delete_op(pk: str, sk: str, condition: str | None = None) -> dict[str, Any]:
     return {"Delete": op}
 
 
-def check_op(pk: str, sk: str, condition: str, values: Item | None = None) -> dict[str, Any]:
-    """A condition without a write inside a transaction."""
-    op: dict[str, Any] = {"TableName": settings.table_name(), "Key": key(pk, sk), "ConditionExpression": condition}
-    if values:
-        op["ExpressionAttributeValues"] = encode_item(values)
-    return {"ConditionCheck": op}
-
-
 def transact(ops: Sequence[dict[str, Any]]) -> None:
     """All of `ops` or none, in one request.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import aws
+from tests import aws, rights
 
 # Before anything of AWS is imported: no test may reach a real account or print metrics between the dots.
 os.environ |= {
@@ -16,6 +16,14 @@ os.environ |= {
     "CASCADE_TOKEN": aws.TOKEN,
     "POWERTOOLS_METRICS_DISABLED": "true",
 }
+
+
+rights.install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back on all other tests comes after them."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 class Clock:

@@ -1,0 +1,155 @@
+"""Which rights the app's calls to AWS need, and which a policy grants.
+
+`install` makes every call that `chalicelib` sends in this process, from whatever test, end up in `SEEN`.
+"""
+
+import fnmatch
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from botocore import signers
+from botocore.client import BaseClient
+
+TABLE, BUCKET, SECRET = "arn:aws:dynamodb:::table/T", "arn:aws:s3:::B", "arn:aws:secretsmanager:::secret:S"
+"""Stand for the stage's own, whatever a test calls them."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One right that a call needs."""
+
+    action: str
+    resource: str
+    prefix: str | None = None
+    """What a listing asks for, S3's condition key `s3:prefix`."""
+
+
+SEEN: set[Need] = set()
+
+_TRANSACTION = {
+    "Put": "dynamodb:PutItem",
+    "Update": "dynamodb:UpdateItem",
+    "Delete": "dynamodb:DeleteItem",
+    "ConditionCheck": "dynamodb:ConditionCheckItem",
+}
+_PUTS = ("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload")
+
+
+def needs(service: str, operation: str, request: dict[str, Any]) -> Iterator[Need]:
+    """The rights that a call needs, by the service authorization reference. Raises LookupError for an unknown call."""
+    if service == "dynamodb":
+        yield from _dynamodb(operation, request)
+    elif service == "s3":
+        yield from _s3(operation, request)
+    elif (service, operation) == ("secretsmanager", "GetSecretValue"):
+        yield Need("secretsmanager:GetSecretValue", SECRET)
+    else:
+        raise LookupError(f"no idea which rights {service} {operation} needs")
+
+
+def _dynamodb(operation: str, request: dict[str, Any]) -> Iterator[Need]:
+    if operation == "TransactWriteItems":
+        for entry in request["TransactItems"]:
+            yield Need(_TRANSACTION[next(iter(entry))], TABLE)
+    elif operation == "Query" and "IndexName" in request:
+        yield Need("dynamodb:Query", f"{TABLE}/index/{request['IndexName']}")
+    else:
+        yield Need(f"dynamodb:{operation}", TABLE)
+
+
+def _s3(operation: str, request: dict[str, Any]) -> Iterator[Need]:
+    if operation == "ListObjectVersions":
+        yield Need("s3:ListBucketVersions", BUCKET, request["Prefix"])
+        return
+    if operation == "DeleteObjects":
+        for one in request["Delete"]["Objects"]:
+            yield Need("s3:DeleteObjectVersion" if "VersionId" in one else "s3:DeleteObject", f"{BUCKET}/{one['Key']}")
+        return
+    key = f"{BUCKET}/{request['Key']}"
+    version = "Version" if "VersionId" in request else ""
+    if operation in ("GetObject", "HeadObject"):
+        yield Need(f"s3:GetObject{version}", key)
+        # Without it S3 says 403 of what is not there, and nobody can tell that it is gone.
+        yield Need("s3:ListBucket", BUCKET)
+    elif operation == "DeleteObject":
+        yield Need(f"s3:DeleteObject{version}", key)
+    elif operation in _PUTS:
+        yield Need("s3:PutObject", key)
+    elif operation == "AbortMultipartUpload":
+        yield Need("s3:AbortMultipartUpload", key)
+    else:
+        raise LookupError(f"no idea which rights s3 {operation} needs")
+
+
+def _is_the_apps(depth: int) -> bool:
+    """Whether a call comes from the app, not from a test or the local engine."""
+    caller = sys._getframe(depth).f_globals["__name__"]
+    return str(caller).startswith(("chalicelib.", "aws_lambda_powertools.", "infra.edge."))
+
+
+def install() -> None:
+    """Note each call from now on."""
+    call, presign = BaseClient._make_api_call, signers.generate_presigned_url  # type: ignore[attr-defined]
+
+    def noted(self: Any, operation: str, request: dict[str, Any]) -> Any:
+        if _is_the_apps(3):  # this, botocore's method, who called it
+            SEEN.update(needs(self.meta.service_model.service_name, operation, request))
+        return call(self, operation, request)
+
+    def noted_presign(self: Any, method: str, Params: dict[str, Any], **more: Any) -> Any:
+        if _is_the_apps(2):
+            operation = self.meta.method_to_api_mapping[method]
+            SEEN.update(needs(self.meta.service_model.service_name, operation, Params))
+        return presign(self, method, Params=Params, **more)
+
+    BaseClient._make_api_call = noted  # type: ignore[attr-defined]
+    # Clients get it as a method when they are made.
+    signers.generate_presigned_url = noted_presign
+
+
+# Policies.
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One action on one resource pattern, as a policy has it."""
+
+    action: str
+    resource: str
+    prefixes: tuple[str, ...] = ()
+
+    def covers(self, need: Need) -> bool:
+        """Whether it is enough for that. Resources and prefixes may have wildcards, actions may not."""
+        if need.action != self.action or not fnmatch.fnmatchcase(need.resource, self.resource):
+            return False
+        return not self.prefixes or any(fnmatch.fnmatchcase(need.prefix or "", prefix) for prefix in self.prefixes)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def grants(policy: dict[str, Any]) -> list[Grant]:
+    """What a policy document grants, each action, resource and prefix on its own."""
+    found = []
+    for statement in policy["Statement"]:
+        assert statement["Effect"] == "Allow"
+        prefixes = _listed(statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", []))
+        for action in _listed(statement["Action"]):
+            for resource in _listed(statement["Resource"]):
+                found += [Grant(action, resource, (prefix,)) for prefix in prefixes] or [Grant(action, resource)]
+    return found
+
+
+def missing(policy: dict[str, Any], used: Iterable[Need]) -> set[Need]:
+    """Rights that are needed and not granted."""
+    granted = grants(policy)
+    return {need for need in used if not any(grant.covers(need) for grant in granted)}
+
+
+def unused(policy: dict[str, Any], used: Iterable[Need]) -> set[Grant]:
+    """Rights that are granted and not needed."""
+    wanted = list(used)
+    return {grant for grant in grants(policy) if not any(grant.covers(need) for need in wanted)}
