@@ -476,7 +476,7 @@ class SampleLog:
             if rate:
                 rows.row("gpgpu_silicon_slowdown = {}x", int(CLOCK_MHZ * 1e6 / rate))
             else:
-                rows.text("gpgpu_silicon_slowdown = Nanx")
+                rows.text("gpgpu_silicon_slowdown = Nan")
                 rows.stats["gpgpu_silicon_slowdown"] = None
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypedDict
 
@@ -36,7 +36,8 @@ MAX_STAT_NAME: Final = 128
 MAX_STAT_NAMES: Final = 128 * 1024
 """Characters, all ASCII, of all names in a block together, so that a block of random names stays under 110 KB compressed."""
 MAX_NUMBER: Final = 38
-"""Characters of a number; a longer one is null. DynamoDB keeps 38 digits exactly, a wrapped 64-bit counter has 20."""
+"""Digits before and after the point of a number; a row with more is left out. DynamoDB keeps 38 digits exactly, a wrapped
+64-bit counter has 20."""
 MAX_NAME_BYTES: Final = 8 * 1024
 """UTF-8 bytes of a kernel's name, cut beyond. Mangled names of template kernels reach 1 KB, demangled ones 4 KB."""
 MAX_LAUNCHES: Final = 1_024
@@ -51,10 +52,10 @@ MAX_TEXT: Final = 1_000
 """Characters kept of a line that tells how the run ended. A deadlock lists up to eight cores, about 100."""
 _MAX_ROW: Final = 64 * 1024
 """Characters looked at in a line with a name, a list of uids or a message."""
-_WINDOW: Final = 1_024
+_WINDOW: Final = 4_096
 """Lines joined at a time, so that a call which stops early has not copied all that is left."""
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 
 
 class Kernel(TypedDict):
@@ -68,15 +69,15 @@ class Kernel(TypedDict):
     """False for the block of a kernel that a cycle or instruction limit cut short."""
     stream_id: int | None
     """`kernel_stream_id`, an unsigned 64-bit number (2**64 - 1 when the simulator found none)."""
-    sim_cycles: Number | None
+    sim_cycles: int | None
     """`gpu_sim_cycle`: core cycles since the previous block."""
-    sim_insns: Number | None
+    sim_insns: int | None
     """`gpu_sim_insn`: thread-level instructions since the previous block."""
     ipc: Number | None
     """`gpu_ipc`: thread-level instructions a cycle."""
-    tot_sim_cycles: Number | None
+    tot_sim_cycles: int | None
     """`gpu_tot_sim_cycle`: core cycles since the run began."""
-    tot_sim_insns: Number | None
+    tot_sim_insns: int | None
     """`gpu_tot_sim_insn`: thread-level instructions since the run began."""
     tot_ipc: Number | None
     """`gpu_tot_ipc`."""
@@ -118,12 +119,12 @@ class Outcome:
 class _Block:
     """The block being read."""
 
-    names: str
-    """Text of the `kernel_name` row."""
     destroyed: list[int]
     """uids of the `Destroy streams` lines before the block, as printed."""
+    names: str | None = None
+    """Text of the `kernel_name` row; None if it was torn, or not come yet."""
     uids: list[int] | None = None
-    """Of the `kernel_launch_uid` row; None until it comes, or if it is torn."""
+    """Of the `kernel_launch_uid` row; None if it was torn, or not come yet."""
     rows: list[tuple[str, str]] = field(default_factory=list)
     """Name, perhaps with blanks behind, and number of each row, as printed."""
     names_size: int = 0
@@ -179,6 +180,9 @@ class _Kernels:
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._by_uid
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_uid)
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -252,7 +256,7 @@ _NEVER_INSIDE = (
 )
 # These too end the wait for the break line after a complete block. Blank lines, `simulation thread exiting` (which PTX
 # mode prints before the break line) and text of the application or of stderr do not.
-_DECISIVE = (_UIDS, "GPGPU-Sim uArch: ", "GPGPU-Sim PTX: cudaLaunch")
+_DECISIVE = (_UIDS, _TRACE_NAME, "GPGPU-Sim uArch: ", "GPGPU-Sim PTX: cudaLaunch")
 # In PTX mode the application's thread may launch a kernel while the block of another is printed.
 _ANYWHERE = (*_ERRORS, _PUSH)
 
@@ -260,14 +264,14 @@ _ANYWHERE = (*_ERRORS, _PUSH)
 def _line_starts(*starts: str) -> re.Pattern[str]:
     """A pattern for lines that begin with one of `starts`, which is group 1.
 
-    The lookahead turns most lines down on their first two characters, before any alternative is tried.
+    The lookahead turns most lines down on their first characters, before any alternative is tried.
     """
-    first, second = ("".join(sorted({re.escape(start[at]) for start in starts})) for at in (0, 1))
-    return re.compile(rf"\n(?=[{first}][{second}])({'|'.join(re.escape(start) for start in starts)})")
+    first = "".join(f"[{''.join(sorted({re.escape(start[at]) for start in starts}))}]" for at in range(3))
+    return re.compile(rf"\n(?={first})({'|'.join(re.escape(start) for start in starts)})")
 
 
 _PARTITION = "Memory Partition "
-_AFTER_PARTITIONS = ("========= ", "icnt_total_pkts")
+_AFTER_PARTITIONS = ("========= ", "L2_cache_bank", "L2_total_cache", "icnt_total_pkts")  # any of them may be torn
 _SCAN: Final = {
     _OUTSIDE: _line_starts(
         *_ANYWHERE, _NAME, _UIDS, _LAUNCH, _LAUNCH_FILE, _TRACE_NAME, _DESTROY, _CLOCKS, _BUILD, _OPTIONS, _EXIT, _BREAK
@@ -291,13 +295,15 @@ _STAT: Final = re.compile(
     =[ \t]*+
     (?:[0-9]++/[0-9]++[ ]=[ ])?+                        # average row locality = 40/2 = 20.000000
     ({_NUMBER})
-    (?=\n|[ \t\r%!](?![0-9.-])[^=\n]*+\n)                 # perhaps a unit or a remark, but no list of numbers""",
+    # Behind it a unit of one word or a remark in brackets; text of stderr and lists of numbers are not.
+    (?=\n|[%!]?+[ \t\r]*+(?:[A-Za-z/%]++[ \t\r]*+|[({{][^=\n]*+)?+\n)""",
     re.VERBOSE,
 )
-_SECONDS: Final = re.compile(r"[^(]*+\(([0-9]{1,18}) sec\)\s*")
-_RATE_ROW: Final = re.compile(rf"\s*({_NUMBER}) (\((?:inst|cycle)/sec\))\s*")
-_SLOWDOWN_ROW: Final = re.compile(rf"\s*({_NUMBER})x?\s*")
-_LAUNCHED: Final = re.compile(r"([0-9]{1,20})(?:\s+cuda_stream_id: ([0-9]{1,20}))?(?!\S)")
+# Rows that end in a word of their own are whole whatever is glued to them.
+_SECONDS: Final = re.compile(r"[^(]*+\(([0-9]{1,18}) sec\)")
+_RATE_ROW: Final = re.compile(rf"\s*+({_NUMBER}) (\((?:inst|cycle)/sec\))")
+_SLOWDOWN_ROW: Final = re.compile(rf"\s*+({_NUMBER})(?:x|\s*$)")
+_LAUNCHED: Final = re.compile(r"([0-9]{1,20})(?:\s+cuda_stream_id: ([0-9]{1,20}))?(?=\s*$|\s+[A-Za-z_]+: )")
 _DESTROYED: Final = re.compile(r"([0-9]{1,20}): size ")
 _CLOCK: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?):")
 _ASSERTION = "Assertion `"
@@ -311,6 +317,13 @@ def _number(text: str) -> Number | None:
     return value if math.isfinite(value) else None
 
 
+def _count(number: Number | None) -> int | None:
+    """A number of cycles or instructions; None for what cannot be one. A fork may print it as 1e+06 or 38790.0000."""
+    if isinstance(number, float):
+        return int(number) if number.is_integer() and abs(number) < 10**MAX_NUMBER else None
+    return number
+
+
 def _cut(text: str, limit: int) -> str:
     """`text` in at most `limit` bytes of UTF-8: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
     text = text[:limit]
@@ -318,6 +331,11 @@ def _cut(text: str, limit: int) -> str:
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode()[:limit].decode("utf-8", "ignore")
+
+
+def _name_row(row: str) -> str:
+    """Text of a `kernel_name` row, bounded."""
+    return _cut(row.strip(), MAX_NAME_BYTES)
 
 
 def _uids(row: str) -> list[int] | None:
@@ -397,8 +415,7 @@ class Parser:
             raise ValueError("max_kernels must be at least 1")
         kernels: list[Kernel] = []
         while start < len(lines):
-            window = list(lines[start : start + _WINDOW])
-            window.append("")
+            window = [*lines[start : start + _WINDOW], ""]
             window[0] = "\n" + window[0][self._skip :]
             stop = self._scan("\n".join(window), kernels, max_kernels)
             if stop is not None:
@@ -462,7 +479,7 @@ class Parser:
             {
                 "v": STATE_VERSION,
                 "phase": self._phase,
-                "block": block and [block.names, block.destroyed, block.uids, block.rows],
+                "block": block and [block.destroyed, block.names, block.uids, block.rows],
                 "destroyed": list(self._destroyed),
                 "launched": self._launched.entries(),
                 "dropped": self._launched.dropped,
@@ -493,8 +510,8 @@ class Parser:
             if parser._phase not in _SCAN or (parser._phase == _OUTSIDE) != (value["block"] is None):
                 raise ValueError("not a parser state of this version")
             if value["block"] is not None:
-                names, destroyed, uids, rows = value["block"]
-                parser._block = _Block(names, list(destroyed), uids)
+                destroyed, names, uids, rows = value["block"]
+                parser._block = _Block(list(destroyed), names, uids)
                 parser._block.add([(name, text) for name, text in rows], sum(len(name) for name, _ in rows))
             parser._destroyed = dict.fromkeys(value["destroyed"])
             parser._launched = _Kernels(value["launched"], value["dropped"])
@@ -503,7 +520,7 @@ class Parser:
             parser._torn, parser._uids_launched, parser._partial, parser._overlapped = value["flags"]
             parser._skip = value["skip"]
             parser._outcome = Outcome(**value["outcome"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not a parser state of this version") from error
         return parser
 
@@ -545,9 +562,9 @@ class Parser:
             return  # the first line of this block is in the gap
         self._torn = False
         if found == _NAME:
-            self._open(_cut(rest.strip(), MAX_NAME_BYTES))
+            self._open().names = _name_row(rest)
         elif found == _UIDS:
-            self._open("").uids = _uids(rest)  # its first line was torn by stderr
+            self._open().uids = _uids(rest)  # the row of names comes next, or was torn by stderr
         elif found == _DESTROY:
             if uid := _DESTROYED.match(rest):
                 self._destroy(int(uid[1]))
@@ -575,8 +592,11 @@ class Parser:
 
     def _inside(self, found: str, text: str, match: re.Match[str]) -> int:
         """A line in a block that is no statistic; returns where to go on."""
-        if found == _UIDS and self._block and self._block.uids is None and not self._block.rows:
-            self._block.uids = _uids(_rest(text, match.end()))
+        block = self._block
+        if found == _UIDS and block and block.uids is None:
+            block.uids = _uids(_rest(text, match.end()))
+        elif found == _NAME and block and block.names is None and not block.is_kernel():
+            block.names = _name_row(_rest(text, match.end()))
         elif found in _ANYWHERE:
             self._outside(found, _rest(text, match.end()))
         elif found.startswith(_PARTITION):
@@ -589,8 +609,8 @@ class Parser:
             return match.start()
         return match.end()
 
-    def _open(self, names: str) -> _Block:
-        self._block = _Block(names, list(self._destroyed))
+    def _open(self) -> _Block:
+        self._block = _Block(list(self._destroyed))
         self._destroyed = {}
         self._outcome.block_open = False
         self._phase = _BODY
@@ -625,11 +645,11 @@ class Parser:
             launch_uid=uid,
             finished=finished,
             stream_id=stream_id,
-            sim_cycles=stats.pop("gpu_sim_cycle", None),
-            sim_insns=stats.pop("gpu_sim_insn", None),
+            sim_cycles=_count(stats.pop("gpu_sim_cycle", None)),
+            sim_insns=_count(stats.pop("gpu_sim_insn", None)),
             ipc=stats.pop("gpu_ipc", None),
-            tot_sim_cycles=stats.pop("gpu_tot_sim_cycle", None),
-            tot_sim_insns=stats.pop("gpu_tot_sim_insn", None),
+            tot_sim_cycles=_count(stats.pop("gpu_tot_sim_cycle", None)),
+            tot_sim_insns=_count(stats.pop("gpu_tot_sim_insn", None)),
             tot_ipc=stats.pop("gpu_tot_ipc", None),
             occupancy=stats.pop("gpu_occupancy", None),
             l2_bw_gbps=stats.pop("L2_BW", None),
@@ -637,8 +657,10 @@ class Parser:
         )
 
     def _ended(self, block: _Block, stream: int | None) -> tuple[int | None, str | None]:
-        """uid and name of the kernel that ended with this block."""
+        """uid and name of the kernel that ended with this block, each None when the log leaves it open."""
         printed = block.uids or []
+        count = len(printed) if block.uids is not None or self._overlapped else 1
+        names = _names(block.names or "", count) or []
         ran = [uid for uid in block.destroyed if uid in self._launched]
         if not ran and (self._partial or self._launched.dropped or not self._uids_launched):
             ran = block.destroyed  # nothing says that these were not launched
@@ -649,9 +671,12 @@ class Parser:
             # Without a word on which one ended, the printed one is it only if kernels run one at a time.
             sure = printed[0] in ran if ran else printed[0] in block.destroyed or not self._overlapped
             uid = printed[0] if sure else None
-        names = _names(block.names, len(printed)) or []
         if uid is None:
-            same = {self._launched.name(uid) for uid in ran} or set(names)
+            # The name is known all the same if all that can have ended have the same.
+            if ran or self._overlapped:
+                same = {self._launched.name(uid) for uid in ran or self._launched}
+            else:
+                same = set(names)
             return None, same.pop() if len(same) == 1 else None
         by_row = dict(zip(printed, names, strict=False)).get(uid)
         return uid, self._launched.name(uid) or by_row or self._traced.name(uid)
@@ -659,13 +684,13 @@ class Parser:
     def _clock_row(self, block: _Block, found: str, rest: str) -> None:
         """A row of the wall clock, the last of a block: complete from the first of them that is whole."""
         if found == _TIME:
-            row = _SECONDS.fullmatch(rest)
+            row = _SECONDS.match(rest)
             name = "gpgpu_simulation_time"
         elif found == _RATE:
-            row = _RATE_ROW.fullmatch(rest)
+            row = _RATE_ROW.match(rest)
             name = f"gpgpu_simulation_rate {row[2]}" if row else ""
         else:
-            row = _SLOWDOWN_ROW.fullmatch(rest)
+            row = _SLOWDOWN_ROW.match(rest)
             name = "gpgpu_silicon_slowdown"
         if row is None:
             return
