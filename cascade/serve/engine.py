@@ -336,6 +336,10 @@ def _locked(data_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
             raise EngineError(f"{data_dir} is in use by process {holder}") from None
+        except OSError as error:
+            raise EngineError(
+                f"cannot lock {data_dir / 'lock'}, choose a folder on a local disk: {error.strerror}"
+            ) from None
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -26,9 +26,9 @@ PAGE_BYTES = 1024 * 1024
 EXPIRY_SECONDS = 60.0
 """How often items whose time to live is over are removed."""
 EXPIRY_ROWS = 1000
-TOKEN_SECONDS = 60
-"""How long a transaction's idempotency token is remembered. DynamoDB's ten minutes of whole requests would be 100 MB a
-hundred transactions a second; the SDK's own retries end within seconds."""
+TOKENS_KEPT = 200
+"""So many transactions are remembered by their idempotency tokens, for the SDK's retries, which end within seconds.
+DynamoDB's ten minutes of them, whole requests of 20 KB and more, would be 100 MB for every ten a second."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (
@@ -63,7 +63,7 @@ class TableStore:
         self._database: Database | None = None
         self._stop = threading.Event()
         self._remover = threading.Thread(target=self._remove_expired_forever, name="expiry", daemon=True)
-        replaced = ("_set_item", "_remove_item", "_items_replaced", "_lock", "_ttl_settings", "_TXN_TOKEN_TTL")
+        replaced = ("_set_item", "_remove_item", "_items_replaced", "_lock", "_ttl_settings", "_txn_token_store")
         self._own = {name: getattr(dynamodb, name) for name in (*replaced, "handle_request")}
 
     def open(self) -> None:
@@ -74,7 +74,7 @@ class TableStore:
         dynamodb._items_replaced = self._items_replaced
         dynamodb._lock = self.guard
         dynamodb._ttl_settings = _SettingsOfNobody()
-        dynamodb._TXN_TOKEN_TTL = TOKEN_SECONDS
+        dynamodb._txn_token_store = self._store_token
         self._remover.start()
 
     def close(self) -> None:
@@ -158,6 +158,12 @@ class TableStore:
         """A transaction that was undone must not be taken for done when the SDK sends it again."""
         if b"ClientRequestToken" in body:
             dynamodb._txn_idempotency.pop(json.loads(body).get("ClientRequestToken"), None)
+
+    def _store_token(self, token: str, entry: dict[str, Any]) -> None:
+        self._own["_txn_token_store"](token, entry)
+        kept = dynamodb._txn_idempotency._data
+        while len(kept) > TOKENS_KEPT:
+            del kept[next(iter(kept))]
 
     def _set_item(self, table: dict[str, Any], pk: str, sk: str, item: Item) -> Any:
         with self.guard:

@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 SEED = 20261201
 
+on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+
 
 def run_to_end(data_dir: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """A server that is expected not to start."""
@@ -102,6 +104,7 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
         assert server.token == first
 
 
+@on_linux
 def test_it_listens_on_this_machine_alone(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         port = int(server.url.rpartition(":")[2])
@@ -350,6 +353,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, end: Callable[[Serv
         assert everything(client) == before
 
 
+@pytest.mark.slow
 def test_killed_under_load_it_keeps_whatever_it_answered(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     server = Server(tmp_path / "data")
@@ -446,9 +450,6 @@ def test_a_silent_sim_is_lost_for_good_by_the_schedule(tmp_path: Path) -> None:
 
 
 # A machine in trouble.
-
-
-on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 
 
 @on_linux

@@ -1,5 +1,7 @@
 """The engine's folder, its lock, and the ways in."""
 
+import errno
+import fcntl
 import os
 import re
 import sqlite3
@@ -73,6 +75,15 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match=r"cannot use .*file/data: Not a directory"):
         Engine(tmp_path / "file" / "data").start()
+
+
+def test_a_file_system_without_locks_is_a_clear_error(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with pytest.raises(EngineError, match=r"cannot lock .*lock, choose a folder on a local disk: No locks available"):
+        Engine(data_dir).start()
 
 
 def test_a_damaged_database_is_a_clear_error(data_dir: Path) -> None:

@@ -185,6 +185,13 @@ def test_a_transaction_sent_again_after_a_failure_is_done_not_remembered_as_done
     assert everything(engine) == []
 
 
+def test_the_memory_of_transactions_is_bounded(engine: Engine) -> None:
+    client = engine.client("dynamodb")
+    for n in range(table_store.TOKENS_KEPT + 50):
+        client.transact_write_items(TransactItems=[{"Put": {"TableName": TABLE, "Item": key(n)}}])
+    assert len(dynamodb._txn_idempotency._data) == table_store.TOKENS_KEPT
+
+
 def test_a_request_that_ministack_fails_halfway_is_undone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     client = patient(engine, attempts=1)
     client.put_item(TableName=TABLE, Item={**key(1), "v": {"N": "1"}})
