@@ -4,7 +4,6 @@ Keys: `files/<sim_id>/<name>` output files, `logs/<sim_id>/...` large chunks, `t
 `kernels/<sim_id>/...` large kernel pages, `exports/...` answers too large to send inline, kept for a day.
 """
 
-import os
 import secrets
 from collections.abc import Iterator
 from functools import cache
@@ -49,9 +48,7 @@ class Gone(Exception):
 @cache
 def client() -> "S3Client":
     """The process's one client, made on first use."""
-    made: S3Client = boto3.session.Session().client(
-        "s3", region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"), config=CONFIG
-    )
+    made: S3Client = boto3.session.Session().client("s3", region_name=settings.region(), config=CONFIG)
     return made
 
 

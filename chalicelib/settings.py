@@ -34,6 +34,12 @@ def bucket_name() -> str:
     return os.environ.get("CASCADE_BUCKET", "cascade")
 
 
+def region() -> str | None:
+    """Where table and bucket are: where the code runs, but for code that CloudFront runs elsewhere (`CASCADE_REGION`)."""
+    names = ("CASCADE_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
 def heartbeat_timeout_us() -> int:
     """Silence after which a running sim counts as lost, `CASCADE_HEARTBEAT_TIMEOUT_S` (60 s), in microseconds."""
     return int(float(os.environ.get("CASCADE_HEARTBEAT_TIMEOUT_S", "60")) * 1_000_000)

@@ -4,7 +4,6 @@ Items are dicts of str, int, bytes, bool, None, list and dict. Key names are `pk
 keyed by `sweep_pk`. Expressions are given as DynamoDB wants them, with values under `:name` and names under `#name`.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -81,9 +80,7 @@ class TransactionFailed(Exception):
 @cache
 def client() -> "DynamoDBClient":
     """The process's one client, made on first use."""
-    made: DynamoDBClient = boto3.session.Session().client(
-        "dynamodb", region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"), config=CONFIG
-    )
+    made: DynamoDBClient = boto3.session.Session().client("dynamodb", region_name=settings.region(), config=CONFIG)
     return made
 
 
