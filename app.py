@@ -5,7 +5,7 @@ from typing import Any
 
 from chalice.app import Chalice, Rate
 
-from chalicelib import files, http, kernels, logs, names, openapi, runs, settings, sims, stored, sweep, timing
+from chalicelib import files, http, kernels, logs, names, openapi, page, runs, settings, sims, stored, sweep, timing
 from chalicelib.http import Endpoint, Request, Response
 from chalicelib.models import (
     Claim,
@@ -17,6 +17,8 @@ from chalicelib.models import (
     LogChunk,
     LogPage,
     LogsQuery,
+    ParamsPage,
+    ParamsQuery,
     RunCreate,
     RunDetail,
     RunList,
@@ -141,6 +143,18 @@ def list_runs(request: Request) -> RunList:
 @endpoint("GET", "/api/runs/{run_id}", "Show a run with its sims", returns=RunDetail, errors=NO_RUN)
 def show_run(request: Request) -> RunDetail:
     return runs.detail(request.path["run_id"])
+
+
+@endpoint(
+    "GET",
+    "/api/runs/{run_id}/params",
+    "List the params of a run's sims, in their order",
+    query=ParamsQuery,
+    returns=ParamsPage,
+    errors=NO_RUN,
+)
+def list_params(request: Request) -> ParamsPage:
+    return runs.params(request.path["run_id"], request.query.limit, request.query.cursor)
 
 
 @endpoint(
@@ -296,4 +310,20 @@ def stored_function(event: Any) -> dict[str, str]:
     return stored.handle(event.detail)
 
 
-http.mount(app, ENDPOINTS)
+# The page is no part of the API that OpenAPI describes.
+
+
+def show_page(request: Request) -> Response:
+    return page.index(request.headers)
+
+
+def read_static(request: Request) -> Response:
+    return page.static(request.path["version"], request.path["name"], request.headers)
+
+
+PAGE = [
+    Endpoint("GET", "/", show_page, "The page", public=True),
+    Endpoint("GET", "/static/{version}/{name}", read_static, "A file of the page", public=True),
+]
+
+http.mount(app, [*ENDPOINTS, *PAGE])

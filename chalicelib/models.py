@@ -157,6 +157,16 @@ class RunList(Model):
     next_cursor: str | None
 
 
+class SimParams(Model):
+    id: str
+    params: dict[str, JsonValue]
+
+
+class ParamsPage(Model):
+    sims: list[SimParams]
+    next_cursor: str | None
+
+
 class LogTotals(Model):
     chunks: int
     lines: int
@@ -248,12 +258,22 @@ class Query(BaseModel):
 
 
 RUNS_CURSOR = r"^[0-9]{16}-run-[0-9a-f]{12}$"
+PARAMS_CURSOR = r"^[0-9]{1,10}$"
 KERNELS_CURSOR = r"^[0-9]{1,10}\.[0-9]{1,4}$"
 
 
 class RunsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     cursor: Annotated[str, Field(pattern=RUNS_CURSOR)] | None = Field(
+        None, description="`next_cursor` of the page before."
+    )
+
+
+class ParamsQuery(Query):
+    limit: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1000, description="Sims a page at most; a page stays under 5 MB."
+    )
+    cursor: Annotated[str, Field(pattern=PARAMS_CURSOR)] | None = Field(
         None, description="`next_cursor` of the page before."
     )
 

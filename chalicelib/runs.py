@@ -27,7 +27,7 @@ from typing import Any
 from chalicelib import blobs, clock, logs, settings, sims, states, table
 from chalicelib.clock import rfc3339
 from chalicelib.errors import Conflict, NotFound
-from chalicelib.models import Counts, RunDetail, RunList, RunSummary, SimSpec, SimSummary
+from chalicelib.models import Counts, ParamsPage, RunDetail, RunList, RunSummary, SimParams, SimSpec, SimSummary
 from chalicelib.table import ConditionFailed, Item, TransactionFailed
 
 RUN, CLAIM = "a#run", "a#claim"
@@ -43,6 +43,9 @@ DELETING_US = 30 * 1_000_000
 LIST_SIMS_MAX = 5000
 """A page of runs ends early when counting its unfinished runs' sims would read more than this."""
 CLAIM_TRIES = 4
+PARAMS_PER_READ = 50
+PARAMS_BYTES = 3_500_000
+"""A page of params ends with the read that goes over this; the largest 50 sims hold 820 KB, or 4.3 MB in all."""
 HOT_ATTRIBUTES = ("state", "beat", "created_at", "started_at", "finished_at", "exit_code", "error")
 LOG_ATTRIBUTES = ("kernels", "tail", "cycles", "bytes")
 
@@ -271,6 +274,30 @@ def detail(run_id: str) -> RunDetail:
         counts=_count([s.state for s in summaries]),
         sims=summaries,
     )
+
+
+def params(run_id: str, limit: int, cursor: str | None) -> ParamsPage:
+    """Params of a run's sims in order: at most `limit`, at most about 4.5 MB of JSON. They never change. Raises NotFound.
+
+    `cursor` matches PARAMS_CURSOR: the position of the page's first sim.
+    """
+    start = int(cursor or 0)
+    run = load(run_id)
+    ids = [sim_id for sim_id, _ in run.sims[start : start + limit]]
+    found: list[SimParams] = []
+    size = 0
+    for first in range(0, len(ids), PARAMS_PER_READ):
+        some = ids[first : first + PARAMS_PER_READ]
+        metas = table.batch_get([(sim_id, sims.META) for sim_id in some], ("params",))
+        for sim_id in some:
+            # Deleted since its run was read.
+            values = sims.params_of(metas[sim_id, sims.META]) if (sim_id, sims.META) in metas else {}
+            found.append(SimParams.model_construct(id=sim_id, params=values))
+        size += sum(len(json.dumps(sim.params, ensure_ascii=False).encode()) for sim in found[first:])
+        if size > PARAMS_BYTES:
+            break
+    after = start + len(found)
+    return ParamsPage.model_construct(sims=found, next_cursor=str(after) if after < len(run.sims) else None)
 
 
 def listing(limit: int, cursor: str | None) -> RunList:

@@ -215,6 +215,12 @@ def summary(sim_id: str, name: str, hot: table.Item, log: table.Item | None, now
     )
 
 
+def params_of(meta: table.Item) -> dict[str, Any]:
+    """What was given at creation, from the item that holds it."""
+    params: dict[str, Any] = json.loads(zlib.decompress(meta["params"]))
+    return params
+
+
 def detail(sim_id: str, log_totals: Any, file_totals: Any) -> SimDetail:
     """A sim whole. `log_totals` and `file_totals` are the functions of `logs` and `files` that read their item."""
     items = {item["sk"]: item for item in table.query(check_id(sim_id), "a#", "b#~")}
@@ -228,7 +234,7 @@ def detail(sim_id: str, log_totals: Any, file_totals: Any) -> SimDetail:
         run_id=hot["run_id"],
         name=meta["name"],
         state=state_of(hot, clock.now_us()),
-        params=json.loads(zlib.decompress(meta["params"])),
+        params=params_of(meta),
         worker=meta.get("worker"),
         created_at=rfc3339(hot["created_at"]),
         started_at=_time(hot.get("started_at")),

@@ -420,7 +420,7 @@ def test_another_method_is_405_and_says_which_is_right(server: Server, sim: str,
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/", "/api/nothing", "//api/runs", "/api/../api/runs", "/api%2fruns"]
+    "path", ["/nothing", "/api", "/api/", "/api/nothing", "//api/runs", "/api/../api/runs", "/api%2fruns"]
 )
 def test_an_unknown_path_is_404_for_those_who_may_ask_and_401_for_others(server: Server, path: str) -> None:
     status, headers, body = ask(server, head(server, "GET", path))

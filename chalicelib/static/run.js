@@ -1,0 +1,323 @@
+// One run: its sims as a table that can be searched, filtered and sorted, and a chart across a parameter.
+
+import { Refused, address, call, now } from "./api.js";
+import { Chart } from "./chart.js";
+import { command, confirm, foreign, h, setText } from "./dom.js";
+import { FINAL, STATES, bytes, count, cut, duration, mark, time, value } from "./format.js";
+import { Live, words } from "./live.js";
+import { Bar, badge } from "./states.js";
+import { Table } from "./table.js";
+
+const RATE_MS = 12_000;
+const SHOWN_PARAMS = 3;
+const VALUES_MOST = 200;
+const GROUPS_MOST = 6;
+
+export const title = () => "Run";
+
+const METRICS = {
+  cycles: { label: "Cycles", of: (sim) => sim.tot_sim_cycles },
+  kernels: { label: "Kernels", of: (sim) => sim.kernels },
+  seconds: { label: "Seconds it ran", of: (sim) => ran(sim) },
+  bytes: { label: "Bytes of log", of: (sim) => sim.log_bytes },
+};
+
+function ran(sim) {
+  if (!sim.started_at) return null;
+  const end = sim.finished_at ? Date.parse(sim.finished_at) : sim.state === "lost" ? Date.parse(sim.last_heartbeat_at) : now();
+  return (end - Date.parse(sim.started_at)) / 1000;
+}
+
+export function open(root, { id, query, setQuery }) {
+  let run = null;
+  let rows = [];
+  const params = new Map();
+  let paramKeys = [];
+  let paramsOf = 0;
+  const rates = new Map();
+
+  // What the address says.
+  const wanted = { text: query.get("q") ?? "", states: new Set((query.get("state") ?? "").split(",").filter((one) => STATES.includes(one))), param: query.get("param") ?? "", value: query.get("value") };
+  const chosen = { x: query.get("x") ?? "", y: METRICS[query.get("y")] ? query.get("y") : "cycles", by: query.get("by") ?? "" };
+  const remember = () => {
+    const set = (name, text) => (text ? query.set(name, text) : query.delete(name));
+    set("q", wanted.text);
+    set("state", [...wanted.states].join(","));
+    set("param", wanted.param);
+    if (wanted.param && wanted.value !== null) query.set("value", wanted.value);
+    else query.delete("value");
+    set("x", chosen.x);
+    set("y", chosen.y === "cycles" ? "" : chosen.y);
+    set("by", chosen.by);
+    set("sort", table.sorted ? `${table.sorted.down ? "-" : ""}${table.sorted.key}` : "");
+    setQuery(query);
+  };
+
+  const name = h("h1", { tabindex: "-1" }, id);
+  const cancel = h("button", { type: "button", class: "danger", hidden: true, onclick: () => cancelRun() }, "Cancel run");
+  const compare = h("a", { href: `#/compare?a=${id}` }, "Compare with another run");
+  const about = h("p", { class: "muted" });
+  const bar = new Bar();
+  const note = h("p", { class: "bad", role: "alert", hidden: true });
+  const help = h("div", { class: "empty", hidden: true });
+
+  const search = h("input", { type: "search", id: "sims-search", autocomplete: "off", placeholder: "Name, id, error or parameter", oninput: () => { wanted.text = search.value.trim(); remember(); draw(); } });
+  search.value = wanted.text;
+  const stateButtons = STATES.map((state) => h("button", {
+    type: "button",
+    class: "quiet",
+    "aria-pressed": String(wanted.states.has(state)),
+    onclick: (event) => {
+      if (!wanted.states.delete(state)) wanted.states.add(state);
+      event.currentTarget.setAttribute("aria-pressed", String(wanted.states.has(state)));
+      remember();
+      draw();
+    },
+  }, `${mark(state)} ${state}`));
+  const paramSelect = h("select", { id: "param", onchange: () => { wanted.param = paramSelect.value; wanted.value = null; fillValues(); remember(); draw(); } });
+  const valueSelect = h("select", { id: "param-value", "aria-label": "Value of the parameter", onchange: () => { wanted.value = valueSelect.value === "" ? null : valueSelect.value.slice(1); remember(); draw(); } });
+  const matches = h("span", { class: "muted", role: "status" });
+  const paramFilter = h("span", { class: "filters", hidden: true }, h("label", { for: "param" }, "Parameter"), paramSelect, valueSelect);
+
+  const paramText = (sim) => shownKeys().map((key) => `${key}=${value(params.get(sim.id)?.[key] ?? null)}`).join("  ");
+  const varied = () => paramKeys.filter(({ values }) => values.size > 1);
+  const shownKeys = () => (varied().length ? varied() : paramKeys).slice(0, SHOWN_PARAMS).map(({ key }) => key);
+
+  const sorting = query.get("sort");
+  const table = new Table({
+    label: "Sims",
+    id: (sim) => sim.id,
+    sorted: sorting ? { key: sorting.replace(/^-/, ""), down: sorting.startsWith("-") } : null,
+    onsort: () => setTimeout(remember),
+    empty: "No sim matches.",
+    columns: [
+      { key: "state", label: "State", sort: (sim) => STATES.indexOf(sim.state), fill: (cell, sim) => { cell.badge = badge(sim.state, cell.badge); if (!cell.firstChild) cell.append(cell.badge); } },
+      {
+        key: "name",
+        label: "Sim",
+        sort: (sim) => sim.name,
+        fill: (cell, sim) => { if (!cell.firstChild) cell.append(h("a", { href: `#/sims/${sim.id}`, class: "name", title: cut(sim.name, 500) }, foreign(cut(sim.name)))); },
+      },
+      {
+        key: "params",
+        label: "Parameters",
+        narrow: false,
+        sort: paramText,
+        fill: (cell, sim) => {
+          const text = cut(paramText(sim), 120);
+          if (cell.textContent === text) return;
+          cell.replaceChildren(foreign(text));
+          cell.title = cut(text, 1000);
+        },
+      },
+      { key: "beat", label: "Last beat", number: true, ticks: true, sort: (sim) => (sim.last_heartbeat_at ? -Date.parse(sim.last_heartbeat_at) : null), text: (sim) => (sim.last_heartbeat_at ? duration((now() - Date.parse(sim.last_heartbeat_at)) / 1000) : "–"), title: "How long ago the last heartbeat was" },
+      { key: "ran", label: "Ran for", number: true, narrow: false, ticks: true, sort: ran, text: (sim) => duration(ran(sim)) },
+      { key: "kernels", label: "Kernels", number: true, narrow: false, sort: (sim) => sim.kernels, text: (sim) => count(sim.kernels) },
+      { key: "cycles", label: "Cycles", number: true, sort: (sim) => sim.tot_sim_cycles, text: (sim) => count(sim.tot_sim_cycles) },
+      { key: "rate", label: "Log rate", number: true, narrow: false, sort: (sim) => rate(sim), text: (sim) => (FINAL.has(sim.state) || sim.state === "queued" ? "–" : `${bytes(rate(sim) ?? 0)}/s`), title: "Of the last seconds" },
+      {
+        key: "error",
+        label: "Error",
+        narrow: false,
+        sort: (sim) => sim.error,
+        fill: (cell, sim) => {
+          const text = sim.error ? cut(sim.error, 120) : sim.exit_code ? `exit code ${sim.exit_code}` : "";
+          if (cell.textContent === text) return;
+          cell.replaceChildren(foreign(text, "bad"));
+          cell.title = sim.error ? cut(sim.error, 300) : "";
+        },
+      },
+      {
+        key: "cancel",
+        label: "Actions",
+        narrow: false,
+        fill: (cell, sim) => {
+          if (!cell.firstChild) cell.append(h("button", { type: "button", class: "quiet", "aria-label": `Cancel ${cut(sim.name, 60)}`, onclick: () => cancelSim(sim) }, "Cancel"));
+          cell.firstChild.hidden = FINAL.has(sim.state);
+        },
+      },
+    ],
+  });
+
+  const select = (key, label, idName) => h("label", {}, `${label} `, h("select", { id: idName, onchange: (event) => { chosen[key] = event.target.value; remember(); drawChart(); } }));
+  const [xLabel, yLabel, byLabel] = [select("x", "Across", "chart-x"), select("y", "show", "chart-y"), select("by", "by", "chart-by")];
+  yLabel.lastChild.append(...Object.entries(METRICS).map(([key, { label }]) => h("option", { value: key }, label)));
+  yLabel.lastChild.value = chosen.y;
+  const chart = new Chart("Sims across a parameter");
+  const charts = h("details", { hidden: true }, h("summary", {}, "Chart across a parameter"), h("div", { class: "filters" }, xLabel, yLabel, byLabel), chart.element);
+  charts.open = query.has("x") || query.has("y");
+  charts.addEventListener("toggle", () => drawChart());
+
+  root.append(
+    h("p", { class: "muted" }, h("a", { href: "#/" }, "Runs"), " · ", h("code", {}, id)),
+    h("div", { class: "heading" }, name, compare, cancel),
+    note, about, bar.element, help,
+    h("div", { class: "filters" }, h("label", { for: "sims-search" }, "Search"), search, h("span", { class: "filters", role: "group", "aria-label": "States shown" }, stateButtons), paramFilter, matches),
+    charts, table.element,
+  );
+
+  async function act(doing) {
+    try {
+      await doing();
+      note.hidden = true;
+    } catch (error) {
+      note.hidden = false;
+      setText(note, words(error));
+    }
+    live.now();
+  }
+
+  async function cancelRun() {
+    const open = rows.filter((sim) => !FINAL.has(sim.state)).length;
+    if (await confirm(`Cancel the ${count(open)} sims of this run that have not finished?`, "Cancel run")) await act(async () => set(await call(`runs/${id}/cancel`, { method: "POST" })));
+  }
+
+  async function cancelSim(sim) {
+    if (await confirm(`Cancel ${cut(sim.name, 80)}? Its simulator is told to stop by the answer to its next heartbeat.`, "Cancel sim")) await act(() => call(`sims/${sim.id}/cancel`, { method: "POST" }));
+  }
+
+  // Bytes a second over the last seconds this page has seen.
+  function rate(sim) {
+    const known = rates.get(sim.id);
+    if (!known) return null;
+    const [[t0, b0]] = known;
+    const [t1, b1] = known.at(-1);
+    return t1 > t0 ? ((b1 - b0) * 1000) / (t1 - t0) : 0;
+  }
+
+  function note_rates() {
+    const at = Date.now();
+    for (const sim of rows) {
+      if (FINAL.has(sim.state)) { rates.delete(sim.id); continue; }
+      const known = rates.get(sim.id) ?? [];
+      known.push([at, sim.log_bytes]);
+      while (known.length > 2 && at - known[0][0] > RATE_MS) known.shift();
+      rates.set(sim.id, known);
+    }
+  }
+
+  function set(found) {
+    if (!run) {
+      document.title = `${cut(found.name, 60)} · Cascade`;
+      name.replaceChildren(foreign(found.name));
+    }
+    run = found;
+    rows = found.sims;
+    note_rates();
+    cancel.hidden = rows.every((sim) => FINAL.has(sim.state));
+    if (!about.firstChild) about.append("Created ", time(found.created_at), h("span"));
+    setText(about.lastChild, `, ${count(rows.length)} sims`);
+    bar.set(found.counts);
+    help.hidden = !(found.counts.queued && !found.counts.running);
+    if (!help.hidden && !help.firstChild) {
+      help.append(h("p", {}, "Sims are queued and none runs. Start a worker where the simulator is installed:"), command(`export CASCADE_URL=${address}\ncascade worker --run ${id} -- accel-sim.out -trace {trace} -config {config}`));
+    }
+    draw();
+  }
+
+  function draw() {
+    const text = wanted.text.toLowerCase();
+    const shown = rows.filter((sim) => {
+      if (wanted.states.size && !wanted.states.has(sim.state)) return false;
+      const own = params.get(sim.id);
+      if (wanted.param && wanted.value !== null && value(own?.[wanted.param] ?? null) !== wanted.value) return false;
+      return !text || [sim.name, sim.id, sim.error ?? "", own ? JSON.stringify(own) : ""].some((one) => one.toLowerCase().includes(text));
+    });
+    setText(matches, shown.length === rows.length ? "" : `${count(shown.length)} of ${count(rows.length)} sims`);
+    table.set(shown);
+    drawn = shown;
+    drawChart();
+  }
+  let drawn = [];
+
+  // Parameters never change, so they are read once, and again when sims were added.
+  async function readParams(signal) {
+    let cursor = null;
+    do {
+      const page = await call(`runs/${id}/params?limit=1000${cursor === null ? "" : `&cursor=${cursor}`}`, { signal });
+      for (const sim of page.sims) params.set(sim.id, sim.params);
+      cursor = page.next_cursor;
+    } while (cursor !== null);
+    paramsOf = rows.length;
+    const found = new Map();
+    for (const own of params.values()) {
+      for (const [key, given] of Object.entries(own)) {
+        if (!found.has(key)) found.set(key, new Map());
+        const values = found.get(key);
+        const shown = value(given);
+        values.set(shown, (values.get(shown) ?? 0) + 1);
+      }
+    }
+    paramKeys = [...found].map(([key, values]) => ({ key, values }));
+    paramFilter.hidden = paramKeys.length === 0;
+    charts.hidden = paramKeys.length === 0;
+    const option = (key) => h("option", { value: key }, cut(key, 60));
+    paramSelect.replaceChildren(h("option", { value: "" }, "any"), ...paramKeys.map(({ key }) => option(key)));
+    paramSelect.value = wanted.param;
+    fillValues();
+    xLabel.lastChild.replaceChildren(...(varied().length ? varied() : paramKeys).map(({ key }) => option(key)));
+    byLabel.lastChild.replaceChildren(h("option", { value: "" }, "nothing"), ...varied().filter(({ values }) => values.size <= GROUPS_MOST).map(({ key }) => option(key)));
+    if (!chosen.x || !found.has(chosen.x)) chosen.x = xLabel.lastChild.options[0]?.value ?? "";
+    xLabel.lastChild.value = chosen.x;
+    byLabel.lastChild.value = chosen.by;
+    draw();
+  }
+
+  function fillValues() {
+    const values = paramKeys.find(({ key }) => key === wanted.param)?.values;
+    valueSelect.hidden = !values;
+    if (!values) return;
+    const some = [...values].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })).slice(0, VALUES_MOST);
+    valueSelect.replaceChildren(h("option", { value: "" }, "any value"), ...some.map(([text, times]) => h("option", { value: `=${text}` }, `${cut(text, 60)} (${times})`)));
+    valueSelect.value = wanted.value === null ? "" : `=${wanted.value}`;
+  }
+
+  function drawChart() {
+    if (charts.hidden || !charts.open || !chosen.x) return;
+    const metric = METRICS[chosen.y];
+    const of = (sim, key) => params.get(sim.id)?.[key];
+    const some = drawn.filter((sim) => of(sim, chosen.x) !== undefined && metric.of(sim) !== null);
+    const numeric = some.every((sim) => typeof of(sim, chosen.x) === "number");
+    const names = [...new Set(some.map((sim) => value(of(sim, chosen.x))))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+    const placed = new Map(names.map((text, i) => [text, i]));
+    const points = some.map((sim) => ({ x: placed.get(value(of(sim, chosen.x))), y: metric.of(sim), group: chosen.by ? value(of(sim, chosen.by) ?? null) : metric.label })).sort((a, b) => a.x - b.x);
+    const groups = [...new Set(points.map((point) => point.group))].slice(0, GROUPS_MOST);
+    const ys = points.map((point) => point.y);
+    chart.set(
+      {
+        kind: "points",
+        xLabel: cut(chosen.x, 60),
+        x: points.map((point) => point.x),
+        xText: (i) => (Number.isInteger(i) ? cut(names[i] ?? "", 24) : ""),
+        series: groups.map((group) => ({ label: cut(group, 40), axis: metric.label, points: true, values: points.map((point) => (point.group === group ? point.y : null)) })),
+      },
+      some.length ? `${metric.label} of ${count(some.length)} sims across ${names.length} values of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${count(Math.min(...ys))} to ${count(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,
+    );
+  }
+
+  function gone() {
+    live.stop();
+    root.replaceChildren(h("h1", { tabindex: "-1" }, run ? foreign(run.name) : id), h("p", {}, run ? "This run was deleted while it was open here." : "No run has this id. It may have been deleted."), h("p", {}, h("a", { href: "#/" }, "All runs")));
+    root.querySelector("h1").focus();
+  }
+
+  const live = new Live(async (signal) => {
+    try {
+      set(await call(`runs/${id}`, { signal }));
+      if (paramsOf < rows.length) await readParams(signal);
+      return rows.some((sim) => !FINAL.has(sim.state));
+    } catch (error) {
+      if (!(error instanceof Refused && error.status === 404)) throw error;
+      gone();
+      return false;
+    }
+  });
+  const ticking = setInterval(() => table.tick(), 1000);
+
+  return () => {
+    clearInterval(ticking);
+    live.stop();
+    table.stop();
+    chart.stop();
+  };
+}
