@@ -44,7 +44,7 @@ class Server:
             if found:
                 self.url = found.group()
                 return
-        raise AssertionError(f"the server ended with {self.process.wait()}: {''.join(self.output)}")
+        raise AssertionError(f"the server ended with {self.wait()}: {''.join(self.output)}")
 
     def client(self) -> httpx.Client:
         """A client with the token."""
