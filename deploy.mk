@@ -12,3 +12,9 @@ deploy: $(VENV)/dev.stamp
 
 destroy: $(VENV)/dev.stamp
 	@$(BIN)/python -m infra.deploy destroy $(STAGE) $(DEPLOY_FLAGS)
+
+.PHONY: front-door
+
+# CloudFront in front of a deployed stage, which takes files of 64 MiB: docs/aws.md.
+front-door: $(VENV)/dev.stamp
+	@$(BIN)/python -m infra.front_door deploy $(STAGE)

@@ -24,6 +24,7 @@ from typing import Any
 from chalicelib import blobs, clock, metrics, settings, sims, table
 from chalicelib.clock import rfc3339
 from chalicelib.errors import Busy, Conflict, NotFound, TooLarge
+from chalicelib.log import logger
 from chalicelib.models import FileTotals, SimFile, Upload
 from chalicelib.names import check_id, content_type, object_key
 from chalicelib.table import Item, TransactionFailed
@@ -214,8 +215,6 @@ def abandon(sim_id: str, name: str, hold_id: str, version: str | None) -> None:
         blobs.delete(object_key(sim_id, name), version)
         _release(sim_id, hold_id)
     except Exception as error:  # noqa: BLE001  the first failure is what the caller must see; the sweep does the rest
-        from chalicelib.http import logger
-
         logger.warning("left to the sweep", sim_id=sim_id, file=name, reason=type(error).__name__)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from aws_lambda_powertools import Logger
 from chalice.app import Chalice
 from chalice.app import Request as ChaliceRequest
 from chalice.app import Response as ChaliceResponse
@@ -20,8 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from chalicelib import blobs, metrics, settings, tokens
 from chalicelib.errors import Busy, CascadeError, TooLarge, Unprocessable
-
-logger = Logger(service="cascade", serialize_stacktrace=False)
+from chalicelib.log import logger
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 JSON_TYPES = ("application/json", "application/gzip", "application/x-gzip")
@@ -350,7 +348,7 @@ def answer(endpoint: Endpoint, request: ChaliceRequest) -> Response:
         return error_response(503, error.detail, {"Retry-After": str(error.retry_after)})
     except CascadeError as error:
         return error_response(error.status, error.detail)
-    except Exception:
+    except Exception:  # noqa: BLE001
         # The edge of the process: the caller learns nothing of the inside, the log everything but the token.
         logger.exception("unhandled", route=endpoint.path, method=endpoint.method)
         return error_response(500, "internal error")

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from chalicelib import files, metrics, names, settings
-from chalicelib.http import logger
+from chalicelib.log import logger
 
 _KEY = re.compile(r"files/(sim-[0-9a-f]{12})/([^/]+)")
 

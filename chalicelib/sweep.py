@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from chalicelib import clock, files, logs, metrics, runs, sims, table
-from chalicelib.http import logger
+from chalicelib.log import logger
 
 
 def sweep() -> dict[str, int]:

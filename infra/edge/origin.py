@@ -9,7 +9,7 @@ from infra.edge import cloudfront
 cloudfront.configure()
 
 from chalicelib import blobs, errors, files, metrics, names  # noqa: E402  they read the settings
-from chalicelib.http import logger  # noqa: E402
+from chalicelib.log import logger  # noqa: E402
 
 _KEY = re.compile(r"/files/(sim-[0-9a-f]{12})/([^/]+)")
 HOLD_HEADER = f"x-amz-meta-{blobs.UPLOAD_METADATA}"

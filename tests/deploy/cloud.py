@@ -75,11 +75,11 @@ class LocalAws:
         return self.session.client(service, endpoint_url=self.endpoint)
 
     def run(
-        self, checkout: Path, *arguments: str, typed: str | None = None, **env: str
+        self, checkout: Path, *arguments: str, typed: str | None = None, module: str = "infra.deploy", **env: str
     ) -> subprocess.CompletedProcess[str]:
         """`python -m infra.deploy` with these arguments; what is typed goes to its standard input."""
         return subprocess.run(
-            [sys.executable, "-m", "infra.deploy", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=checkout,
             env={**self.env, **env},
             input=typed,

@@ -365,6 +365,31 @@ def test_the_token_is_rotated_without_a_deployment(deployed: Deployed) -> None:
         assert answer.status_code == 200
 
 
+def test_a_front_door_is_put_before_it_and_taken_away(deployed: Deployed) -> None:
+    aws, s3 = deployed.aws, deployed.aws.client("s3")
+    made = aws.run(deployed.checkout, "deploy", STAGE, module="infra.front_door")
+    assert made.returncode == 0, made.stdout
+    assert "changed\nCASCADE_URL=https://" in made.stdout
+    (listed,) = aws.client("cloudfront").list_distributions()["DistributionList"]["Items"]
+    config = aws.client("cloudfront").get_distribution_config(Id=listed["Id"])["DistributionConfig"]
+    (behaviour,) = config["CacheBehaviors"]["Items"]
+    assert (behaviour["PathPattern"], behaviour["TargetOriginId"]) == ("/api/sims/*/files/*", "bucket")
+    kinds = [one["EventType"] for one in behaviour["LambdaFunctionAssociations"]["Items"]]
+    assert sorted(kinds) == ["origin-request", "origin-response", "viewer-request"]
+    bucket = deployed.outputs()["BucketName"]
+    statements = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
+    (allowed,) = [one for one in statements if one["Effect"] == "Allow"]
+    assert allowed["Condition"] == {"StringEquals": {"aws:SourceArn": listed["ARN"]}}
+    assert (allowed["Action"], allowed["Resource"]) == ("s3:PutObject", f"arn:aws:s3:::{bucket}/files/*")
+
+    again = aws.run(deployed.checkout, "deploy", STAGE, module="infra.front_door")
+    assert "nothing to change" in again.stdout
+    away = aws.run(deployed.checkout, "remove", STAGE, module="infra.front_door")
+    assert away.returncode == 0, away.stdout
+    statements = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
+    assert [one["Effect"] for one in statements] == ["Deny"]
+
+
 def test_destroy_asks_and_then_leaves_nothing(deployed: Deployed) -> None:
     asked = deployed.aws.run(deployed.checkout, "destroy", STAGE, typed="no\n")
     assert asked.returncode == 1
@@ -378,7 +403,8 @@ def test_destroy_asks_and_then_leaves_nothing(deployed: Deployed) -> None:
     assert aws("lambda").list_functions()["Functions"] == []
     assert aws("apigateway").get_rest_apis()["items"] == []
     assert aws("dynamodb").list_tables()["TableNames"] == []
-    assert aws("s3").list_buckets()["Buckets"] == []
+    left = [bucket["Name"] for bucket in aws("s3").list_buckets()["Buckets"]]
+    assert left == ["cascade-edge-code-000000000000"], "the code of edge functions, whose replicas live on for hours"
     assert aws("events").list_rules()["Rules"] == []
     assert aws("iam").list_roles()["Roles"] == []
     assert aws("logs").describe_log_groups()["logGroups"] == []
