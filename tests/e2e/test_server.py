@@ -154,7 +154,7 @@ def test_an_empty_token_file_is_one_line(tmp_path: Path) -> None:
     assert_refused(run_to_end(tmp_path / "data"), "token is empty")
 
 
-@pytest.mark.parametrize("name", ["with blanks in it", "ünïcödé 😀", "quote'\"$HOME", "%41?#"])
+@pytest.mark.parametrize("name", ["with blanks 'and' \"quotes\" $HOME", "ünïcödé 😀 %41?#"])
 def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     with Server(tmp_path / name) as server, server.client() as client:
         (sim,) = new_sims(client)
@@ -234,25 +234,35 @@ def test_a_system_that_grants_fewer_open_files_than_its_hard_limit_is_asked_for_
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order_whatever_is_open(tmp_path: Path, by: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once_though_connections_are_open(tmp_path: Path, by: signal.Signals) -> None:
+    with Server(tmp_path / "data") as server:
+        idle, head, _ = connections = [Connection(server.url) for _ in range(3)]
+        idle.ask("GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n")
+        head.send(f"GET /api/runs HTTP/1.1\r\nAuthorization: Bearer {server.token}\r\n")
+        begun = time.monotonic()
+        assert server.stop(by) == 0
+        assert time.monotonic() - begun < serving.STOP_SECONDS
+        for connection in connections:
+            assert connection.is_closed()
+            connection.close()
+    assert complaints(server) == []
+
+
+def test_the_end_does_not_wait_for_clients_that_do_nothing(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server, server.client() as client:
         (sim,) = new_sims(client)
         client.put(f"/api/sims/{sim}/files/big", content=bytes(32 * MIB)).raise_for_status()
         auth = f"Host: x\r\nAuthorization: Bearer {server.token}\r\n"
-        idle, silent, head, upload, download = connections = [Connection(server.url) for _ in range(5)]
-        idle.ask("GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert silent
-        head.send(f"GET /api/runs HTTP/1.1\r\n{auth}")
-        upload.send(f"PUT /api/sims/{sim}/files/x HTTP/1.1\r\n{auth}Content-Length: {32 * MIB}\r\n\r\n")
-        upload.send(bytes(8 * MIB))
-        download.send(f"GET /api/sims/{sim}/files/big HTTP/1.1\r\n{auth}\r\n")
-        assert download.file.readline() == b"HTTP/1.1 200 OK\r\n"  # and reads no further
-        begun = time.monotonic()
-        assert server.stop(by) == 0
-        assert time.monotonic() - begun < 15
-        for connection in connections:
-            connection.close()
+        with Connection(server.url) as upload, Connection(server.url) as download:
+            upload.send(f"PUT /api/sims/{sim}/files/x HTTP/1.1\r\n{auth}Content-Length: {32 * MIB}\r\n\r\n")
+            upload.send(bytes(8 * MIB))
+            download.send(f"GET /api/sims/{sim}/files/big HTTP/1.1\r\n{auth}\r\n")
+            assert download.file.readline() == b"HTTP/1.1 200 OK\r\n"  # and reads no further
+            begun = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - begun < serving.STOP_SECONDS + 5
     assert complaints(server) == []
+    assert not (tmp_path / "data" / "files" / sim / "x").exists()
 
 
 def test_a_request_that_runs_is_answered_before_the_end(tmp_path: Path) -> None:
