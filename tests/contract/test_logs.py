@@ -1,0 +1,476 @@
+"""Log chunks and the kernels in them."""
+
+import csv
+import io
+import itertools
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import pytest
+
+from cascade.sample_log import SampleLog
+from chalicelib import blobs, logs, table
+from chalicelib.accelsim import Parser
+from chalicelib.sweep import sweep
+from tests.aws import Api
+from tests.conftest import Clock
+from tests.contract.counting import requests
+from tests.model.faults import Died, dies_at
+
+MB = 1_000_000
+LAST = 2**63 - 1
+SAMPLE = SampleLog(kernels=5, seed=11)
+LINES = list(SAMPLE.lines())
+SIZE = 200
+CHUNKS = [LINES[at : at + SIZE] for at in range(0, len(LINES), SIZE)]
+
+
+def send(api: Api, sim: str, seq: int, lines: list[str]) -> None:
+    assert api.post(f"/api/sims/{sim}/logs", {"seq": seq, "lines": lines}).status == 204
+
+
+def read(api: Api, sim: str, query: str = "") -> Any:
+    answer = api.get(f"/api/sims/{sim}/logs{query}")
+    assert answer.status == 200
+    return answer.json()
+
+
+def kernels(api: Api, sim: str, query: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get(f"/api/sims/{sim}/kernels?limit=1000{query}").json()["kernels"]
+    return found
+
+
+@cache
+def parsed() -> list[dict[str, Any]]:
+    """The kernels of the sample log as the parser alone finds them."""
+    parser = Parser()
+    found = parser.feed(LINES)[0] + parser.finish()
+    return [{"index": index, **kernel} for index, kernel in enumerate(found)]
+
+
+# Storing.
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [""],
+        ["", ""],
+        ["a\nb", "c\rd", "\r\n"],
+        ["\x00", "\x1b[31mred\x1b[0m", "\x07\x7f"],
+        ["é", "\U0001f600", "‮", "\ufeff"],
+        ["x" * MB],
+        ['"', "\\", "</script>", "a,b;c"],
+    ],
+    ids=lambda lines: repr(lines)[:24],
+)
+def test_lines_come_back_as_they_were_sent(api: Api, lines: list[str]) -> None:
+    sim = api.new_sim()
+    send(api, sim, 0, lines)
+    assert read(api, sim)["chunks"] == [{"seq": 0, "lines": lines}]
+    assert api.get(f"/api/sims/{sim}").json()["log"] == {
+        "chunks": 1,
+        "lines": len(lines),
+        "bytes": sum(len(line.encode()) for line in lines),
+        "next_seq": 1,
+        "missing": [],
+    }
+
+
+def test_a_lone_surrogate_comes_back_as_the_replacement_character(api: Api) -> None:
+    sim = api.new_sim()
+    body = '{"seq": 0, "lines": ["a\\ud800b", "\\udfff", "\\ud83d\\ude00"]}'
+    assert api("POST", f"/api/sims/{sim}/logs", data=body, headers={"Content-Type": "application/json"}).status == 204
+    assert read(api, sim)["chunks"][0]["lines"] == ["a\ufffdb", "\ufffd", "\U0001f600"]
+
+
+def test_204_has_no_body(api: Api) -> None:
+    answer = api.post(f"/api/sims/{api.new_sim()}/logs", {"seq": 0, "lines": ["x"]})
+    assert (answer.status, answer.body) == (204, b"")
+
+
+@pytest.mark.parametrize("lines", [None, "x", [1], [None], [["x"]], {}, [True]])
+def test_422_for_what_are_no_lines(api: Api, lines: Any) -> None:
+    assert api.post(f"/api/sims/{api.new_sim()}/logs", {"seq": 0, "lines": lines}).status == 422
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("large", [False, True])
+def test_the_first_stored_chunk_of_a_seq_wins(api: Api, first: int, large: bool) -> None:
+    sim = api.new_sim()
+    lines = [f"{n * 7919 % 104729:x}" for n in range(20_000)] if large else ["first"]
+    send(api, sim, first, lines)
+    for other in (["second"], [], lines, [f"other {n * 31 % 77:x}" for n in range(20_000)]):
+        send(api, sim, first, other)
+    assert read(api, sim)["chunks"] == [{"seq": first, "lines": lines}]
+    assert len([name for name, _ in blobs.versions("logs/")]) == int(large)
+
+
+def test_a_repeat_with_other_lines_is_not_parsed(api: Api) -> None:
+    sim = api.new_sim()
+    send(api, sim, 1, ["junk"])
+    for seq, lines in enumerate(CHUNKS):
+        send(api, sim, seq, lines)
+    assert read(api, sim)["chunks"][1]["lines"] == ["junk"]
+    assert kernels(api, sim) != parsed()
+
+
+def test_a_lone_huge_seq_costs_nothing(api: Api) -> None:
+    sim = api.new_sim()
+    send(api, sim, LAST, ["last"])
+    assert api.get(f"/api/sims/{sim}").json()["log"]["missing"] == [[0, LAST - 1]]
+    assert api.get(f"/api/sims/{sim}").json()["log"]["next_seq"] == LAST + 1
+    assert read(api, sim)["missing"] == [[0, LAST - 1]]
+    send(api, sim, 0, ["first"])
+    assert [chunk["seq"] for chunk in read(api, sim)["chunks"]] == [0, LAST]
+
+
+def test_missing_ranges_are_inclusive(api: Api) -> None:
+    sim = api.new_sim()
+    for seq in (0, 1, 4, 6, 9):
+        send(api, sim, seq, ["x"])
+    assert read(api, sim)["missing"] == [[2, 3], [5, 5], [7, 8]]
+    assert api.get(f"/api/sims/{sim}").json()["log"]["missing"] == [[2, 3], [5, 5], [7, 8]]
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "lost"])
+def test_chunks_are_taken_after_the_end(api: Api, clock: Clock, state: str) -> None:
+    sim = api.new_sim()
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "running"})
+    if state in ("succeeded", "failed"):
+        api.post(f"/api/sims/{sim}/heartbeat", {"state": state})
+    elif state == "cancelled":
+        api.post(f"/api/sims/{sim}/cancel")
+    clock.advance(1000)
+    sweep()
+    for seq, lines in enumerate(CHUNKS):
+        send(api, sim, seq, lines)
+    assert kernels(api, sim) == parsed()
+    assert api.get(f"/api/sims/{sim}").json()["state"] == state
+
+
+def test_chunks_are_no_sign_of_life(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "running"})
+    clock.advance(61)
+    send(api, sim, 0, ["x"])
+    assert api.get(f"/api/sims/{sim}").json()["state"] == "lost"
+
+
+# Requests.
+
+
+def test_an_in_order_chunk_is_three_requests_or_four_with_a_kernel(api: Api) -> None:
+    sim = api.new_sim()
+    found = 0
+    for seq, lines in enumerate(CHUNKS):
+        before = table.get(sim, "a#log") or {}
+        with requests() as seen:
+            send(api, sim, seq, lines)
+        finished = (table.get(sim, "a#log") or {}).get("kernels", 0) - before.get("kernels", 0)
+        found += finished
+        assert sum(seen.values()) <= (4 if finished else 3), seen
+        assert "GetObject" not in seen
+        assert seen["Query"] == 1
+    assert found >= 4
+
+
+def test_a_large_chunk_costs_one_object_more_and_is_not_read_again(api: Api) -> None:
+    sim = api.new_sim()
+    for seq in range(3):
+        with requests() as seen:
+            send(api, sim, seq, [f"{n * 7919 % 104729:x}" for n in range(20_000)])
+        assert seen == {"Query": 1, "PutObject": 1, "PutItem": 1, "UpdateItem": 1}
+
+
+# Reading.
+
+
+def test_pages_follow_each_other(api: Api) -> None:
+    sim = api.new_sim()
+    for seq in range(25):
+        send(api, sim, seq, [f"line {seq}"])
+    page = read(api, sim, "?limit=10")
+    assert [chunk["seq"] for chunk in page["chunks"]] == list(range(10))
+    assert page["next_seq"] == 10
+    page = read(api, sim, "?from_seq=20&limit=10")
+    assert [chunk["seq"] for chunk in page["chunks"]] == list(range(20, 25))
+    assert page["next_seq"] == 25
+    assert read(api, sim, "?from_seq=25") == {"chunks": [], "next_seq": 25, "missing": []}
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("limit=0", 422), ("limit=1", 200), ("limit=1000", 200), ("limit=1001", 422)]
+)
+def test_both_ends_of_limit(api: Api, query: str, status: int) -> None:
+    assert api.get(f"/api/sims/{api.new_sim()}/logs?{query}").status == status
+
+
+@pytest.mark.parametrize(("seq", "status"), [(-1, 422), (0, 200), (LAST, 200), (LAST + 1, 422)])
+def test_both_ends_of_from_seq(api: Api, seq: int, status: int) -> None:
+    assert api.get(f"/api/sims/{api.new_sim()}/logs?from_seq={seq}").status == status
+
+
+def test_a_page_stays_under_5_mb_but_holds_a_chunk(api: Api) -> None:
+    sim = api.new_sim()
+    for seq in range(8):
+        send(api, sim, seq, ["x" * 100] * 10_000)
+    send(api, sim, 8, ["y" * 6 * MB])
+    seqs, at = [], 0
+    while at < 9:
+        answer = api.get(f"/api/sims/{sim}/logs?from_seq={at}&limit=1000")
+        page = answer.json()
+        assert len(answer.body) < 5 * MB or [chunk["seq"] for chunk in page["chunks"]] == [8]
+        seqs += [chunk["seq"] for chunk in page["chunks"]]
+        at = page["next_seq"]
+    assert seqs == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("count", "lines"), [(1, ["e"]), (2, ["d", "e"]), (3, ["c", "d", "e"]), (99, ["a", "b", "c", "d", "e"])]
+)
+def test_tail_gives_the_last_lines(api: Api, count: int, lines: list[str]) -> None:
+    sim = api.new_sim()
+    for seq, chunk in enumerate((["a", "b"], [], ["c"], ["d", "e"])):
+        send(api, sim, seq, chunk)
+    page = read(api, sim, f"?tail={count}")
+    assert [line for chunk in page["chunks"] for line in chunk["lines"]] == lines
+    assert page["next_seq"] == 4
+
+
+@pytest.mark.parametrize(("count", "status"), [(0, 422), (1, 200), (10_000, 200), (10_001, 422)])
+def test_both_ends_of_tail(api: Api, count: int, status: int) -> None:
+    assert api.get(f"/api/sims/{api.new_sim()}/logs?tail={count}").status == status
+
+
+def test_the_whole_log_as_text(api: Api) -> None:
+    sim = api.new_sim()
+    for seq in (0, 2, 1):
+        send(api, sim, seq, [f"{seq} a", "", f"{seq} é"])
+    answer = api.get(f"/api/sims/{sim}/logs", headers={"Accept": "text/plain"})
+    assert answer.text == "0 a\n\n0 é\n1 a\n\n1 é\n2 a\n\n2 é\n"
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_a_long_log_as_text_is_a_redirect_on_lambda(lambda_api: Api) -> None:
+    sim = lambda_api.new_sim()
+    send(lambda_api, sim, 0, ["x" * 99] * 49_000)
+    assert lambda_api.get(f"/api/sims/{sim}/logs", headers={"Accept": "text/plain"}).status == 200
+    send(lambda_api, sim, 1, ["x" * 99] * 49_000)
+    answer = lambda_api.get(f"/api/sims/{sim}/logs", headers={"Accept": "text/plain"})
+    assert answer.status == 302
+    assert "exports/" in answer.headers["location"]
+    assert "X-Amz-Expires=300" in answer.headers["location"]
+    ((name, version),) = blobs.versions("exports/")
+    assert blobs.get(name, version) == b"x" * 99 + b"\n" + (b"x" * 99 + b"\n") * 97_999
+
+
+# Kernels.
+
+
+def test_kernels_are_what_the_simulator_printed(api: Api) -> None:
+    sim = api.new_sim()
+    for seq, lines in enumerate(CHUNKS):
+        send(api, sim, seq, lines)
+    found = kernels(api, sim)
+    assert found == parsed()
+    assert len(found) == 5
+    for index, kernel in enumerate(found):
+        assert set(kernel) == {
+            "index", "name", "launch_uid", "finished", "stream_id", "sim_cycles", "sim_insns", "ipc", "tot_sim_cycles",
+            "tot_sim_insns", "tot_ipc", "occupancy", "l2_bw_gbps", "stats",
+        }  # fmt: skip
+        assert kernel["index"] == index
+        assert kernel["finished"] is True
+        assert kernel["stats"]
+    totals = list(itertools.accumulate(kernel["sim_cycles"] for kernel in found))
+    assert [kernel["tot_sim_cycles"] for kernel in found] == totals
+
+
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_chunking_changes_nothing(api: Api, size: int) -> None:
+    lines = LINES[: 1400 if size == 1 else None]
+    sim, other = api.new_sim(), api.new_sim()
+    send(api, sim, 0, lines)
+    for seq, at in enumerate(range(0, len(lines), size)):
+        send(api, other, seq, lines[at : at + size])
+    assert kernels(api, sim) == kernels(api, other) != []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_and_threads_change_nothing(api: Api, seed: int) -> None:
+    sim = api.new_sim()
+    order = [*range(len(CHUNKS)), *range(0, len(CHUNKS), 3)]
+    random.Random(seed).shuffle(order)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seq: send(api, sim, seq, CHUNKS[seq]), order))
+    assert kernels(api, sim) == parsed()
+    assert api.get(f"/api/sims/{sim}").json()["kernels"] == 5
+
+
+def test_a_gap_holds_parsing_back(api: Api) -> None:
+    sim = api.new_sim()
+    for seq, lines in enumerate(CHUNKS):
+        if seq != 2:
+            send(api, sim, seq, lines)
+    held = kernels(api, sim)
+    assert held == parsed()[: len(held)]
+    assert len(held) < 5
+    send(api, sim, 2, CHUNKS[2])
+    assert kernels(api, sim) == parsed()
+
+
+@pytest.mark.parametrize("hole", range(len(CHUNKS) - 1))
+def test_a_gap_of_a_finished_sim_tears_its_block_and_no_other(api: Api, clock: Clock, hole: int) -> None:
+    sim = api.new_sim()
+    for seq, lines in enumerate(CHUNKS):
+        if seq != hole:
+            send(api, sim, seq, lines)
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "succeeded"})
+    sweep()
+    before = kernels(api, sim)
+    clock.advance(59)
+    sweep()
+    assert kernels(api, sim) == before
+    clock.advance(2)
+    sweep()
+    key = lambda kernel: {name: value for name, value in kernel.items() if name != "index"}  # noqa: E731
+    every, found = [key(k) for k in parsed()], [key(k) for k in kernels(api, sim)]
+    assert all(kernel in every or kernel["name"] is None or kernel["launch_uid"] is None for kernel in found)
+    cycles = [kernel["tot_sim_cycles"] for kernel in found]
+    assert cycles == [kernel["tot_sim_cycles"] for kernel in every if kernel["tot_sim_cycles"] in cycles]
+    assert len(found) >= len(every) - 2
+    # What fills the gap afterwards is stored and read back, and changes no kernel.
+    send(api, sim, hole, CHUNKS[hole])
+    sweep()
+    assert [key(k) for k in kernels(api, sim)] == found
+    assert [chunk["lines"] for chunk in read(api, sim, "?limit=1000")["chunks"]] == CHUNKS
+    assert api.get(f"/api/sims/{sim}").json()["log"]["missing"] == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 6))
+@pytest.mark.parametrize("retried", [True, False])
+def test_a_request_that_died_is_made_good_by_its_retry_or_the_next(
+    api: Api, clock: Clock, call: int, when: Any, retried: bool
+) -> None:
+    sim = api.new_sim()
+    died_at = next(
+        seq for seq, lines in enumerate(CHUNKS) if seq and any("gpu_tot_sim_cycle" in line for line in lines)
+    )
+    for seq, lines in enumerate(CHUNKS):
+        if seq == died_at:
+            with suppress(Died), dies_at(call, when):
+                send(api, sim, seq, lines)
+            stored = table.get(sim, logs.chunk_key(seq)) is not None
+            if not (retried or stored):
+                return
+            if not retried:
+                continue
+        send(api, sim, seq, lines)
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "succeeded"})
+    sweep()
+    assert kernels(api, sim) == parsed()
+    assert api.get(f"/api/sims/{sim}").json()["log"]["lines"] == len(LINES)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_catch_up_that_died_is_finished_by_the_next(api: Api, call: int, when: Any) -> None:
+    sim = api.new_sim()
+    for seq, lines in enumerate(CHUNKS):
+        if seq:
+            send(api, sim, seq, lines)
+    with suppress(Died), dies_at(call, when):
+        send(api, sim, 0, CHUNKS[0])
+    send(api, sim, 0, CHUNKS[0])
+    send(api, sim, len(CHUNKS), [])
+    assert kernels(api, sim) == parsed()
+
+
+def test_pages_of_kernels_follow_each_other(api: Api) -> None:
+    sim = api.new_sim()
+    for seq, lines in enumerate(CHUNKS):
+        send(api, sim, seq, lines)
+    for limit in (1, 2, 4, 5, 6):
+        seen: list[Any] = []
+        cursor = ""
+        while cursor is not None:
+            page = api.get(f"/api/sims/{sim}/kernels?limit={limit}{cursor and '&cursor=' + cursor}").json()
+            assert len(page["kernels"]) <= limit
+            seen += page["kernels"]
+            cursor = page["next_cursor"]
+        assert seen == kernels(api, sim)
+
+
+@pytest.mark.parametrize("cursor", ["x", "1", "1.", ".1", "1.2.3", "-1.0", "1.%200", "0.0%0A", "9" * 30 + ".0"])
+def test_422_for_a_cursor_nobody_gave(api: Api, cursor: str) -> None:
+    assert api.get(f"/api/sims/{api.new_sim()}/kernels?cursor={cursor}").status == 422
+
+
+def test_stats_can_be_left_out(api: Api) -> None:
+    sim = api.new_sim()
+    send(api, sim, 0, LINES)
+    slim = kernels(api, sim, "&stats=false")
+    assert [kernel.pop("stats") for kernel in slim] == [None] * 5
+    assert slim == [{name: value for name, value in kernel.items() if name != "stats"} for kernel in kernels(api, sim)]
+
+
+def test_the_last_block_is_shown_before_anything_follows_it(api: Api) -> None:
+    sim = api.new_sim()
+    end = max(n for n, line in enumerate(LINES) if line.startswith("gpgpu_silicon_slowdown"))
+    send(api, sim, 0, LINES[: end + 1])
+    assert len(kernels(api, sim)) == 5
+    assert api.get(f"/api/sims/{sim}").json()["kernels"] == 5
+
+
+def test_thousands_of_kernels_come_in_pages_under_6_mb(lambda_api: Api) -> None:
+    sim = lambda_api.new_sim()
+    sample = SampleLog(kernels=300, seed=5)
+    send(lambda_api, sim, 0, list(sample.lines()))
+    count, cursor = 0, ""
+    while cursor is not None:
+        answer = lambda_api.get(f"/api/sims/{sim}/kernels?limit=1000{cursor and '&cursor=' + cursor}")
+        assert answer.status == 200
+        assert len(json.dumps(answer.text)) < 6 * MB
+        count += len(answer.json()["kernels"])
+        cursor = answer.json()["next_cursor"]
+    assert count == 300
+
+
+def test_csv_has_a_row_a_kernel_and_a_column_a_statistic(api: Api) -> None:
+    sim = api.new_sim()
+    send(api, sim, 0, LINES)
+    answer = api.get(f"/api/sims/{sim}/kernels.csv")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    for row, kernel in zip(rows, kernels(api, sim), strict=True):
+        stats = kernel.pop("stats")
+        for name, value in (kernel | stats).items():
+            assert row[name] == ("" if value is None else str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def test_a_large_csv_is_a_redirect_on_lambda(lambda_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chalicelib import settings
+
+    sim = lambda_api.new_sim()
+    send(lambda_api, sim, 0, LINES)
+    text = lambda_api.get(f"/api/sims/{sim}/kernels.csv")
+    assert text.status == 200
+    monkeypatch.setattr(settings, "RESPONSE_MAX_BYTES", len(text.body) - 1)
+    assert lambda_api.get(f"/api/sims/{sim}/kernels.csv").status == 302
+    ((name, version),) = blobs.versions("exports/")
+    assert blobs.get(name, version) == text.body
+
+
+def test_an_empty_log_has_no_kernels(api: Api) -> None:
+    sim = api.new_sim()
+    assert api.get(f"/api/sims/{sim}/kernels").json() == {"kernels": [], "next_cursor": None}
+    assert api.get(f"/api/sims/{sim}/kernels.csv").text.startswith("index,name,launch_uid,finished")
+    assert read(api, sim) == {"chunks": [], "next_seq": 0, "missing": []}
