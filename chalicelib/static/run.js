@@ -201,6 +201,7 @@ export function open(root, { id, query, setQuery }) {
       document.title = `${cut(found.name, 60)} · Cascade`;
       name.replaceChildren(foreign(found.name));
     }
+    if (!run) requestAnimationFrame(() => performance.mark("sims shown"));
     run = found;
     rows = found.sims;
     note_rates();

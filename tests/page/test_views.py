@@ -1,0 +1,428 @@
+"""Each view against the live server, as a reader walks through it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.server import Server
+from tests.page import sims
+from tests.page.conftest import Open
+
+
+def cells(page: Any, table: str, column: int) -> list[str]:
+    """The texts of a column of the rows in sight."""
+    return [
+        text.strip()
+        for text in page.get_by_role("table", name=table)
+        .locator(f"tbody tr:not(.space) td:nth-child({column})")
+        .all_inner_texts()
+    ]
+
+
+def drawn(page: Any, chart: str) -> int:
+    """Pixels of a chart that have a colour."""
+    canvas = page.get_by_role("figure", name=chart).locator("canvas")
+    canvas.wait_for()
+    count = """(c) => {
+      const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', { willReadFrequently: true });
+      copy.drawImage(c, 0, 0);
+      return copy.getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v > 0).length;
+    }"""
+    page.wait_for_function(f"(c) => c.width > 100 && ({count})(c) > 0", arg=canvas.element_handle())
+    return int(canvas.evaluate(count))
+
+
+# The token.
+
+
+def test_the_token_is_asked_for_once_a_tab(open_page: Open, server: Server, client: httpx.Client) -> None:
+    sims.new_run(client, "behind the token")
+    page = open_page("#/", token=None)
+    field = page.get_by_label("Token", exact=True)
+    assert field.get_attribute("type") == "password"
+    field.fill("wrong")
+    page.get_by_role("button", name="Open").click()
+    page.get_by_role("alert").get_by_text("The server does not know this token.").wait_for()
+    field.fill(server.token)
+    field.press("Enter")
+    page.get_by_role("link", name="behind the token").first.wait_for()
+    page.reload()
+    page.get_by_role("link", name="behind the token").first.wait_for()
+    assert server.token not in page.url
+    page.get_by_role("button", name="Forget token").click()
+    page.get_by_label("Token", exact=True).wait_for()
+    page.reload()
+    page.get_by_label("Token", exact=True).wait_for()
+
+
+# Runs.
+
+
+def test_runs_are_newest_first_with_their_states(open_page: Open, client: httpx.Client) -> None:
+    sims.new_run(client, "older of two")
+    _, ids = sims.new_run(client, "newer of two", [{}, {}, {}])
+    sims.beat(client, ids[0])
+    sims.beat(client, ids[1], "failed", exit_code=1, error="no trace")
+    page = open_page("#/")
+    page.get_by_role("link", name="newer of two").wait_for()
+    names = cells(page, "Runs", 1)
+    assert names.index("newer of two") < names.index("older of two")
+    assert cells(page, "Runs", 2)[names.index("newer of two")] == "1 queued, 1 running, 1 failed"
+
+
+def test_runs_are_paged_and_searched(open_page: Open, client: httpx.Client) -> None:
+    for i in range(45):
+        sims.new_run(client, f"page {i} of the list")
+    page = open_page("#/")
+    page.get_by_role("link", name="page 44 of the list").wait_for()
+    assert len(cells(page, "Runs", 1)) == 20
+    page.get_by_role("button", name="Older").click()
+    page.get_by_role("link", name="page 24 of the list").wait_for()
+    page.get_by_role("button", name="Newer").click()
+    page.get_by_role("link", name="page 44 of the list").wait_for()
+    page.get_by_label("Search").fill("PAGE 3 of")
+    page.get_by_role("link", name="page 3 of the list").wait_for()
+    page.wait_for_function("document.querySelectorAll('tbody tr:not(.space)').length === 1")
+    page.get_by_label("Search").fill("no such run")
+    page.get_by_text("No run matches.").wait_for()
+
+
+def test_an_empty_list_says_what_to_do_next(open_page: Open, tmp_path: Path) -> None:
+    with Server(tmp_path) as other:
+        page = open_page("#/", token=None)
+        page.context.clear_cookies()
+        page.route("**/*", lambda route: route.continue_())
+        page.goto("about:blank")
+        context = page.context.browser.new_context()
+        page = context.new_page()
+        page.goto(other.url)
+        page.get_by_label("Token", exact=True).fill(other.token)
+        page.get_by_role("button", name="Open").click()
+        page.get_by_text("No run yet").wait_for()
+        assert page.get_by_text(f"cascade demo --url {other.url}").is_visible()
+        context.close()
+
+
+# A run.
+
+SWEEP = [
+    {"name": f"l2 {l2}, {kind}", "params": {"l2": l2, "kind": kind, "same": 1}} for l2 in (1, 2, 4) for kind in "ab"
+]
+
+
+@pytest.fixture(scope="module")
+def swept(server: Server) -> tuple[str, list[str]]:
+    """A run across two parameters with a sim in each state but lost and queued, kernels in some."""
+    with server.client() as client:
+        run, ids = sims.new_run(client, "a sweep", SWEEP)
+        for i, sim in enumerate(ids[:4]):
+            sims.simulate(client, sim, kernels=3, seed=i)
+        sims.beat(client, ids[1], "succeeded", exit_code=0)
+        sims.beat(client, ids[2], "failed", exit_code=3, error="assertion in the memory partition")
+        client.post(f"/api/sims/{ids[3]}/cancel").raise_for_status()
+    return run, ids
+
+
+def test_a_run_shows_its_sims(open_page: Open, swept: tuple[str, list[str]], client: httpx.Client) -> None:
+    page = open_page(f"#/runs/{swept[0]}")
+    page.get_by_role("heading", name="a sweep").wait_for()
+    assert cells(page, "Sims", 1) == ["▶ running", "✓ succeeded", "✕ failed", "⊘ cancelled", "○ queued", "○ queued"]
+    page.get_by_text("l2=1 kind=a").wait_for()
+    assert re.fullmatch(r"\d+ s|\d+ min \d+ s", cells(page, "Sims", 4)[0])
+    first = client.get(f"/api/runs/{swept[0]}").json()["sims"][0]
+    assert cells(page, "Sims", 6)[0] == "3"
+    assert cells(page, "Sims", 7)[0] == f"{first['tot_sim_cycles']:,}"
+    assert cells(page, "Sims", 8)[0].endswith("/s")
+    assert cells(page, "Sims", 9)[2] == "assertion in the memory partition"
+
+
+def test_sims_are_filtered_by_state_parameter_and_text_and_the_address_keeps_it(
+    open_page: Open, swept: tuple[str, list[str]]
+) -> None:
+    page = open_page(f"#/runs/{swept[0]}")
+    page.get_by_text("l2=1 kind=a").wait_for()
+    page.get_by_role("button", name="queued").click()
+    assert cells(page, "Sims", 2) == ["l2 4, a", "l2 4, b"]
+    page.get_by_label("Parameter", exact=True).select_option("kind")
+    page.get_by_label("Value of the parameter").select_option("=b")
+    assert cells(page, "Sims", 2) == ["l2 4, b"]
+    page.get_by_text("1 of 6 sims").wait_for()
+    page.reload()
+    page.get_by_text("1 of 6 sims").wait_for()
+    assert cells(page, "Sims", 2) == ["l2 4, b"]
+    page.get_by_role("button", name="queued").click()
+    assert cells(page, "Sims", 2) == ["l2 1, b", "l2 2, b", "l2 4, b"]
+    page.get_by_label("Search").fill("partition")
+    page.get_by_text("No sim matches.").wait_for()
+    page.get_by_label("Value of the parameter").select_option("")
+    assert cells(page, "Sims", 2) == ["l2 2, a"]
+
+
+def test_sims_are_sorted_with_what_is_missing_last(open_page: Open, swept: tuple[str, list[str]]) -> None:
+    page = open_page(f"#/runs/{swept[0]}")
+    page.get_by_text("l2=1 kind=a").wait_for()
+    head = page.get_by_role("columnheader", name="Cycles")
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    down = cells(page, "Sims", 7)
+    head.get_by_role("button").click()
+    up = cells(page, "Sims", 7)
+    number = [int(text.replace(",", "")) for text in down[:4]]
+    assert number == sorted(number, reverse=True)
+    assert up == [*reversed(down[:4]), "–", "–"]
+
+
+def test_a_chart_shows_sims_across_a_parameter(open_page: Open, swept: tuple[str, list[str]]) -> None:
+    page = open_page(f"#/runs/{swept[0]}")
+    page.get_by_text("Chart across a parameter").click()
+    assert drawn(page, "Sims across a parameter") > 500
+    page.get_by_text("Cycles of 4 sims across 2 values of l2").wait_for()
+    page.locator("#chart-by").select_option("kind")
+    page.locator("#chart-y").select_option("kernels")
+    page.get_by_text("Kernels of 6 sims across 3 values of l2").wait_for()
+    assert page.locator(".u-legend .u-label").all_inner_texts()[1:] == ["a", "b"]
+
+
+def test_a_sim_and_a_run_are_cancelled_after_a_question(open_page: Open, client: httpx.Client) -> None:
+    run, ids = sims.new_run(client, "to cancel", [{"name": "one"}, {"name": "two"}, {"name": "three"}])
+    sims.beat(client, ids[0])
+    page = open_page(f"#/runs/{run}")
+    page.get_by_role("button", name="Cancel two").click()
+    page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+    assert client.get(f"/api/sims/{ids[1]}").json()["state"] == "queued"
+    page.get_by_role("button", name="Cancel two").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel sim").click()
+    page.get_by_text("1 queued, 1 running, 1 cancelled").wait_for()
+    assert sims.beat(client, ids[1])["cancel"]
+    page.get_by_role("button", name="Cancel run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
+    page.get_by_text("3 cancelled").wait_for()
+    assert sims.beat(client, ids[0])["cancel"]
+    assert page.get_by_role("button", name="Cancel run").is_hidden()
+
+
+# A sim.
+
+
+def test_a_sim_shows_its_state_history_parameters_and_log_at_once(
+    open_page: Open, swept: tuple[str, list[str]], client: httpx.Client
+) -> None:
+    sim = client.get(f"/api/sims/{swept[1][2]}").json()
+    page = open_page(f"#/sims/{sim['id']}")
+    page.get_by_role("heading", name="l2 2, a").wait_for()
+    history = page.get_by_role("list", name="History of the state").inner_text()
+    assert [word for word in re.findall(r"[a-z]+", history) if word in ("queued", "running", "failed")] == [
+        "queued",
+        "running",
+        "failed",
+    ]
+    assert page.get_by_role("region", name="Error").inner_text() == "assertion in the memory partition"
+    assert page.get_by_role("list", name="Parameters").get_by_role("listitem").all_inner_texts() == [
+        "l2 = 2",
+        "kind = a",
+        "same = 1",
+    ]
+    last = client.get(f"/api/sims/{sim['id']}/logs?tail=1").json()["chunks"][0]["lines"][0]
+    assert last.strip() in page.get_by_role("region", name="Log lines").inner_text()
+    assert page.get_by_text(f"{sim['log']['lines']:,} lines").count() == 2
+    assert page.get_by_role("definition").filter(has_text=re.compile("^3$")).count() == 2  # kernels, exit code
+
+
+def test_times_are_local_with_utc_on_hover(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    created = client.get(f"/api/sims/{sim}").json()["created_at"]
+    page = open_page(f"#/sims/{sim}", timezone_id="Asia/Tokyo", locale="en-GB")
+    shown = page.locator("time").first
+    shown.wait_for()
+    assert shown.get_attribute("title") == f"{created[:10]} {created[11:19]} UTC"
+    hour = (int(created[11:13]) + 9) % 24
+    assert re.search(rf"\b{hour:02d}:{created[14:16]}", shown.inner_text())
+
+
+def test_a_queued_sim_says_how_a_worker_is_started(open_page: Open, client: httpx.Client, server: Server) -> None:
+    run, (sim,) = sims.new_run(client)
+    page = open_page(f"#/sims/{sim}")
+    page.get_by_text(f"cascade worker --run {run}").wait_for()
+    page.get_by_text("No line yet.").wait_for()
+    for tab, words in (
+        ("Kernels", "No kernel"),
+        ("Step timing", "cascade simulate --timeline"),
+        ("Files", "No file yet"),
+    ):
+        page.get_by_role("tab", name=tab).click()
+        page.get_by_role("tabpanel", name=tab).get_by_text(words).wait_for()
+
+
+def test_kernels_are_a_sortable_table_and_a_chart(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    sims.simulate(client, sim, kernels=8, names=["gemm", "softmax"])
+    kernels = client.get(f"/api/sims/{sim}/kernels").json()["kernels"]
+    page = open_page(f"#/sims/{sim}")
+    page.get_by_role("tab", name="Kernels").click()
+    assert drawn(page, "IPC and cycles") > 500
+    assert cells(page, "Kernels", 1) == [str(i) for i in range(8)]
+    assert cells(page, "Kernels", 5) == [f"{kernel['sim_cycles']:,}" for kernel in kernels]
+    page.get_by_role("columnheader", name="IPC").get_by_role("button").click()
+    by_ipc = sorted(kernels, key=lambda kernel: -kernel["ipc"])
+    assert cells(page, "Kernels", 1) == [str(kernel["index"]) for kernel in by_ipc]
+    page.get_by_text(f"8 kernels, {kernels[-1]['tot_sim_cycles']:,} cycles in all").wait_for()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="All statistics as CSV").click()
+    assert len(Path(waited.value.path()).read_text().splitlines()) == 9
+    assert waited.value.suggested_filename == f"{sim}-kernels.csv"
+
+
+def test_more_kernels_than_a_page_are_all_read(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    sims.log(client, sim, 0, *sims.blocks(1, 1203))
+    page = open_page(f"#/sims/{sim}?tab=kernels")
+    page.get_by_text("1,203 kernels", exact=True).wait_for()
+    sims.log(client, sim, 1, *sims.blocks(1204, 1210))
+    page.get_by_text("1,210 kernels", exact=True).wait_for()
+    page.get_by_role("columnheader", name="#").get_by_role("button").click()
+    assert cells(page, "Kernels", 2)[:2] == ["k1210", "k1209"]
+
+
+def test_step_timing_shows_errors_and_coverage(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    client.post(f"/api/sims/{sim}/step-timeline", json=sims.TIMING).raise_for_status()
+    page = open_page(f"#/sims/{sim}?tab=timing")
+    assert drawn(page, "Wall time of each step") > 500
+    panel = page.get_by_role("tabpanel", name="Step timing")
+    for words in (
+        "72 of 80",
+        "95.4 %",
+        "441.6 µs",
+        "-4.06 %",
+        "6.03 %",
+        "8 steps; simulated 12.28 ms in all, measured 12.8 ms",
+    ):
+        assert panel.get_by_text(words).count() >= 1, words
+    assert cells(page, "Steps", 1)[:2] == ["prefill 0", "decode 1"]
+    assert cells(page, "Steps", 5)[0] == "-6.25 %"
+    assert cells(page, "Steps", 8)[1] == "91 %"
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        {"simulated": {"steps": [], "summary": {}}},
+        {
+            "simulated": {"steps": [1, None, {}, {"kind": 7}], "summary": {"simulation": [], "per_kind": 3}},
+            "compare": {"steps": 4},
+        },
+    ],
+)
+def test_step_timing_of_any_shape_is_shown_as_far_as_it_goes(
+    open_page: Open, client: httpx.Client, upload: dict[str, Any]
+) -> None:
+    sim = sims.new_sim(client)
+    client.post(f"/api/sims/{sim}/step-timeline", json=upload).raise_for_status()
+    page = open_page(f"#/sims/{sim}?tab=timing")
+    page.get_by_text("No comparison was sent").wait_for()
+
+
+def test_files_are_listed_and_downloaded(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    data = bytes(range(256)) * 12
+    client.put(f"/api/sims/{sim}/files/raw.bin", content=data).raise_for_status()
+    client.put(f"/api/sims/{sim}/files/a.csv", content=b"").raise_for_status()
+    page = open_page(f"#/sims/{sim}?tab=files")
+    page.get_by_role("button", name="Download raw.bin").wait_for()
+    assert cells(page, "Files", 1) == ["a.csv", "raw.bin"]
+    assert cells(page, "Files", 2) == ["0 B", "3 KiB"]
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="Download raw.bin").click()
+    assert Path(waited.value.path()).read_bytes() == data
+    assert waited.value.suggested_filename == "raw.bin"
+
+
+# Two runs.
+
+
+def test_two_runs_stand_side_by_side_kernel_by_kernel(open_page: Open, client: httpx.Client) -> None:
+    ids = []
+    runs = []
+    for number in (1, 2):
+        run, made = sims.new_run(client, f"side {number}", [{"name": "same"}, {"name": f"only in {number}"}])
+        sims.simulate(client, made[0], kernels=3 + number, seed=number, names=["gemm"])
+        runs.append(run)
+        ids.append(made[0])
+    page = open_page(f"#/runs/{runs[0]}")
+    page.get_by_role("link", name="Compare with another run").click()
+    page.get_by_label("Run").nth(1).select_option(runs[1])
+    page.get_by_role("button", name="Kernels of same").click()
+    assert drawn(page, "Cycles of each kernel") > 500
+    a, b = (client.get(f"/api/sims/{sim}/kernels").json()["kernels"] for sim in ids)
+    shown = cells(page, "Kernels side by side", 3)
+    assert shown == [*(f"{kernel['sim_cycles']:,}" for kernel in a), "–"]
+    assert cells(page, "Kernels side by side", 4) == [f"{kernel['sim_cycles']:,}" for kernel in b]
+    change = 100 * (b[0]["sim_cycles"] - a[0]["sim_cycles"]) / a[0]["sim_cycles"]
+    assert float(cells(page, "Kernels side by side", 5)[0].rstrip(" %").replace(",", "")) == pytest.approx(
+        change, abs=0.06
+    )
+    page.get_by_text("(only in B)").wait_for()
+    page.reload()
+    page.get_by_text("(only in B)").wait_for()
+
+
+def test_pairs_are_made_by_name_and_turn(open_page: Open) -> None:
+    page = open_page("#/compare")
+    made = page.evaluate(
+        """async () => {
+          const src = document.querySelector('script[type=module]').src.replace('main.js', 'compare.js');
+          const { pairKernels, pairSims } = await import(src);
+          const k = (names) => [...names].map((name, index) => ({ name, index }));
+          const show = (pairs) => pairs.map(({ a, b }) => [a && (a.index ?? a.id), b && (b.index ?? b.id)]);
+          const s = (...names) => names.map((name, i) => ({ name, id: name + i }));
+          return {
+            kernels: show(pairKernels(k('xyxz'), k('yxwx'))),
+            none: show(pairKernels([], k('ab'))),
+            sims: show(pairSims(s('p', 'q', 'q'), s('q', 'p', 'r'))),
+          };
+        }"""
+    )
+    assert made == {
+        "kernels": [[0, 1], [1, 0], [2, 3], [3, None], [None, 2]],
+        "none": [[None, 0], [None, 1]],
+        "sims": [["p0", "p1"], ["q1", None], ["q2", "r2"], [None, "q0"]],
+    }, json.dumps(made)
+
+
+# Elsewhere.
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("#/nothing", "Nothing is here"),
+        ("#/sims/sim-000000000000", "No sim has this id."),
+        ("#/runs/run-000000000000", "No run has this id."),
+    ],
+)
+def test_an_address_of_nothing_says_so(open_page: Open, address: str, words: str) -> None:
+    page = open_page(address)
+    page.get_by_text(words).wait_for()
+    page.get_by_role("link", name="All runs").click()
+    page.get_by_role("heading", name="Runs").wait_for()
+
+
+def test_going_back_and_forth_leaves_no_poll_behind(open_page: Open, client: httpx.Client) -> None:
+    run, (sim,) = sims.new_run(client, "back and forth")
+    page = open_page("#/")
+    page.get_by_role("link", name="back and forth").first.click()
+    page.get_by_role("link", name="#0").click()
+    page.get_by_role("tab", name="Log").wait_for()
+    page.go_back()
+    page.get_by_role("table", name="Sims").wait_for()
+    page.go_forward()
+    page.get_by_role("tab", name="Log").wait_for()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_event("request", lambda request: request.url.endswith(sim), timeout=10_000)
+    page.wait_for_event("request", lambda request: request.url.endswith(sim), timeout=10_000)
+    assert {url.rpartition("/")[2] for url in asked} == {sim}, run
