@@ -1,0 +1,371 @@
+"""Output files: names, sizes, quota, replacement, reading."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from chalicelib import blobs, files, settings, table
+from chalicelib.sweep import sweep
+from tests.aws import Api
+from tests.conftest import Clock
+from tests.model.faults import Died, dies_at
+
+MIB = 1024 * 1024
+QUARTER = 15 * 60 + 1
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of 8 bytes a file and 20 a sim, and no waiting for room."""
+    monkeypatch.setattr(settings, "FILE_MAX_BYTES", 8)
+    monkeypatch.setattr(settings, "SIM_FILES_MAX_BYTES", 20)
+    monkeypatch.setattr(files, "WAIT_SECONDS", 0.0)
+
+
+def put(api: Api, sim: str, name: str, body: bytes, **more: Any) -> Any:
+    return api.put(f"/api/sims/{sim}/files/{name}", body, **more)
+
+
+def total(api: Api, sim: str) -> dict[str, int]:
+    found: dict[str, int] = api.get(f"/api/sims/{sim}").json()["files"]
+    return found
+
+
+def listed(api: Api, sim: str) -> dict[str, int]:
+    return {file["name"]: file["size"] for file in api.get(f"/api/sims/{sim}/files").json()}
+
+
+def stored(sim: str) -> list[str]:
+    """One name for each version of an object that the sim's files have."""
+    return sorted(name.rpartition("/")[2] for name, _ in blobs.versions(f"files/{sim}/"))
+
+
+def test_a_file_comes_back_with_its_description(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    answer = put(api, sim, "kernel-stats.csv", b"a,b\n")
+    assert answer.status == 200
+    shown = answer.json()
+    assert shown == {
+        "name": "kernel-stats.csv",
+        "size": 4,
+        "content_type": "text/csv",
+        "created_at": shown["created_at"],
+    }
+    assert len(shown["created_at"]) == 27
+    assert api.get(f"/api/sims/{sim}/files").json() == [shown]
+    got = api.get(f"/api/sims/{sim}/files/kernel-stats.csv")
+    assert (got.status, got.body) == (200, b"a,b\n")
+    assert got.headers["content-type"] == "text/csv"
+    assert got.headers["content-disposition"] == 'attachment; filename="kernel-stats.csv"'
+    assert got.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "...", "..a", ".hidden", "-", "_", "a" * 128, "A.Z-0_9", "x.meta.json", "x.tmp", "con", "a..b"],
+)
+def test_names_that_fit(api: Api, name: str) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, name, b"x").status == 200
+    assert api.get(f"/api/sims/{sim}/files/{name}").body == b"x"
+    assert list(listed(api, sim)) == [name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".",
+        "..",
+        "%2e",
+        "%2E%2e",
+        "a" * 129,
+        "a%20b",
+        "a%0A",
+        "a%0D",
+        "%C3%A9",
+        "a%2Fb",
+        "..%2Fx",
+        "a%00",
+        "a%5Cb",
+        "%FF",
+        "a+b",
+        "a:b",
+        "%252e",
+    ],
+)
+def test_names_that_do_not_fit_are_422(api: Api, name: str) -> None:
+    sim = api.new_sim()
+    for method in ("PUT", "GET"):
+        answer = api(method, f"/api/sims/{sim}/files/{name}", data=b"x" if method == "PUT" else None)
+        assert answer.status == (422 if method == "PUT" else answer.status)
+        assert answer.status in (404, 422)
+    assert listed(api, sim) == {}
+
+
+def test_the_refusal_names_the_name_and_the_pattern(api: Api) -> None:
+    answer = put(api, api.new_sim(), "my%20file.txt", b"x")
+    assert answer.json() == {"detail": r"file name 'my file.txt' must match ^(?!\.\.?$)[A-Za-z0-9._-]{1,128}$"}
+
+
+def test_percent_encoding_of_an_allowed_name_is_decoded_once(api: Api) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, "a%2Ecsv", b"x").json()["name"] == "a.csv"
+    assert api.get(f"/api/sims/{sim}/files/%61.csv").body == b"x"
+
+
+def test_a_bad_name_comes_before_404_and_that_before_413(api: Api, small: None) -> None:
+    assert put(api, "sim-000000000000", "a%20b", b"x" * 9).status == 422
+    assert put(api, "sim-000000000000", "ab", b"x" * 9).status == 404
+    assert put(api, api.new_sim(), "ab", b"x" * 9).status == 413
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.csv", "text/csv"),
+        ("a.CSV", "text/csv"),
+        ("a.json", "application/json"),
+        ("a.log.gz", "application/gzip"),
+        ("a.log", "text/plain"),
+        ("a.txt", "text/plain"),
+        ("a.yaml", "application/yaml"),
+        ("a.png", "image/png"),
+        ("a.svg", "image/svg+xml"),
+        ("a.html", "text/html"),
+        ("a.sqlite", "application/vnd.sqlite3"),
+        ("a.unknown", "application/octet-stream"),
+        ("csv", "application/octet-stream"),
+        (".csv", "text/csv"),
+        ("a.", "application/octet-stream"),
+    ],
+)
+def test_content_types_are_of_our_own_table(api: Api, name: str, kind: str) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, name, b"x", headers={"Content-Type": "text/x-sent"}).json()["content_type"] == kind
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Type": ""}, {"content-TYPE": "application/json"}, {"Content-Type": "text/html"}]
+)
+def test_any_content_type_or_none_is_taken(api: Api, headers: dict[str, str]) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, "a", b"\xff\x00", headers=headers).status == 200
+    assert api.get(f"/api/sims/{sim}/files/a").body == b"\xff\x00"
+
+
+def test_gzip_bytes_are_stored_as_sent(api: Api) -> None:
+    sim = api.new_sim()
+    body = b"\x1f\x8b\x08\x00not really"
+    assert put(api, sim, "a.gz", body).status == 200
+    assert api.get(f"/api/sims/{sim}/files/a.gz").body == body
+
+
+def test_zero_bytes_are_a_file(api: Api) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, "empty", b"").json()["size"] == 0
+    assert api.get(f"/api/sims/{sim}/files/empty").body == b""
+    assert total(api, sim) == {"count": 1, "bytes": 0}
+
+
+def test_markup_is_never_served_inline(api: Api) -> None:
+    sim = api.new_sim()
+    put(api, sim, "a.html", b"<script>alert(1)</script>")
+    headers = api.get(f"/api/sims/{sim}/files/a.html").headers
+    assert headers["content-disposition"].startswith("attachment")
+    assert headers["content-security-policy"] == "sandbox"
+
+
+def test_files_are_listed_by_name(api: Api) -> None:
+    sim = api.new_sim()
+    for name in ("b", "a", "C", "10", "9"):
+        put(api, sim, name, b"x")
+    assert list(listed(api, sim)) == ["10", "9", "C", "a", "b"]
+
+
+# Limits.
+
+
+def test_64_mib_is_a_file_and_one_byte_more_is_not(api: Api) -> None:
+    sim = api.new_sim()
+    assert put(api, sim, "big", bytes(64 * MIB)).status == 200
+    answer = put(api, sim, "big", bytes(64 * MIB + 1))
+    assert (answer.status, answer.json()) == (413, {"detail": "file is over the 64 MiB per-file limit"})
+    assert listed(api, sim) == {"big": 64 * MIB}
+    for name in ("b", "c", "d"):
+        assert put(api, sim, name, bytes(64 * MIB)).status == 200
+    assert total(api, sim) == {"count": 4, "bytes": 256 * MIB}
+    assert put(api, sim, "e", b"").status == 200
+    answer = put(api, sim, "f", b"x")
+    assert answer.status == 413
+    assert "256 MiB" in answer.json()["detail"]
+
+
+def test_what_a_put_replaces_does_not_count(api: Api, small: None) -> None:
+    sim = api.new_sim()
+    for name, size in (("a", 8), ("b", 8), ("c", 4)):
+        assert put(api, sim, name, b"x" * size).status == 200
+    assert put(api, sim, "a", b"y" * 8).status == 200
+    assert put(api, sim, "c", b"y" * 5).status == 413
+    assert api.get(f"/api/sims/{sim}/files/c").body == b"xxxx"
+    assert put(api, sim, "b", b"y").status == 200
+    assert put(api, sim, "c", b"y" * 8).status == 200
+    assert total(api, sim) == {"count": 3, "bytes": 17}
+    assert stored(sim) == ["a", "b", "c"]
+
+
+def test_a_put_gives_the_time_of_this_put(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    first = put(api, sim, "a", b"x").json()
+    clock.advance(5)
+    second = put(api, sim, "a", b"x").json()
+    assert second["created_at"] > first["created_at"]
+    assert api.get(f"/api/sims/{sim}/files").json() == [second]
+
+
+def test_files_are_taken_after_the_end(api: Api) -> None:
+    sim = api.new_sim()
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "succeeded"})
+    assert put(api, sim, "a", b"x").status == 200
+
+
+# Failures.
+
+
+def test_a_put_whose_bytes_cannot_be_written_leaves_the_old_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = api.new_sim()
+    put(api, sim, "a", b"old")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(blobs, "put", fail)
+        assert put(api, sim, "a", b"newer").status == 500
+    assert api.get(f"/api/sims/{sim}/files/a").body == b"old"
+    assert total(api, sim) == {"count": 1, "bytes": 3}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 13))
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_put_that_died_leaves_row_bytes_and_total_in_agreement(
+    api: Api, clock: Clock, small: None, call: int, when: Any, replaced: bool
+) -> None:
+    sim = api.new_sim()
+    if replaced:
+        put(api, sim, "a", b"old")
+    with suppress(Died), dies_at(call, when):
+        put(api, sim, "a", b"newer!")
+    kept = listed(api, sim)
+    assert kept in ({"a": 6}, {"a": 3} if replaced else {})
+    assert total(api, sim)["bytes"] == sum(kept.values())
+    for name, size in kept.items():
+        assert len(api.get(f"/api/sims/{sim}/files/{name}").body) == size
+    clock.advance(QUARTER)
+    sweep()
+    assert listed(api, sim) == kept
+    assert stored(sim) == list(kept)
+    # Nothing is held any more: the whole quota is free.
+    for name, size in (("a", 8), ("b", 8), ("c", 4)):
+        assert put(api, sim, name, b"x" * size).status == 200
+    assert put(api, sim, "d", b"x").status == 413
+
+
+def test_room_that_is_held_is_no_reason_to_refuse_for_good(api: Api, clock: Clock, small: None) -> None:
+    sim = api.new_sim()
+    for name in ("a", "b"):
+        put(api, sim, name, b"x" * 8)
+    with suppress(Died), dies_at(4, "before"):
+        put(api, sim, "c", b"x" * 4)
+    answer = put(api, sim, "d", b"x" * 4)
+    assert answer.status == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    clock.advance(QUARTER)
+    sweep()
+    assert put(api, sim, "d", b"x" * 4).status == 200
+
+
+def test_a_put_waits_for_room_that_another_holds(api: Api, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WAIT_SECONDS", 30.0)
+    sim = api.new_sim()
+    for name in ("a", "b"):
+        put(api, sim, name, b"x" * 8)
+    holding, seen = threading.Event(), threading.Event()
+    commit, look = files._commit, files._ledger
+
+    def fail_late(sim_id: str, name: str, *more: Any) -> Any:
+        if name == "c":
+            holding.set()
+            assert seen.wait(20)
+            raise OSError("broken")
+        return commit(sim_id, name, *more)
+
+    def watch(sim_id: str) -> Any:
+        found = look(sim_id)
+        if holding.is_set() and threading.current_thread() is threading.main_thread():
+            seen.set()
+        return found
+
+    monkeypatch.setattr(files, "_commit", fail_late)
+    monkeypatch.setattr(files, "_ledger", watch)
+    with ThreadPoolExecutor(1) as pool:
+        failing = pool.submit(put, api, sim, "c", b"x" * 4)
+        assert holding.wait(20)
+        assert put(api, sim, "d", b"x" * 4).status == 200
+        assert failing.result().status == 500
+    assert listed(api, sim) == {"a": 8, "b": 8, "d": 4}
+
+
+# Races.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_quota_holds_under_concurrent_puts(
+    api: Api, small: None, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(files, "WAIT_SECONDS", 30.0)
+    sim = api.new_sim()
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda n: put(api, sim, f"f{n}", b"x" * 5).status, range(8)))
+    assert sorted(statuses) == [200] * 4 + [413] * 4
+    assert total(api, sim) == {"count": 4, "bytes": 20}
+    assert len(stored(sim)) == 4
+
+
+def test_two_puts_of_one_name_leave_one_of_them_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WAIT_SECONDS", 30.0)
+    sim = api.new_sim()
+    bodies = [bytes([65 + n]) * (n + 1) for n in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert {answer.status for answer in pool.map(lambda body: put(api, sim, "a", body), bodies)} == {200}
+    kept = api.get(f"/api/sims/{sim}/files/a").body
+    assert kept in bodies
+    assert total(api, sim) == {"count": 1, "bytes": len(kept)}
+    assert stored(sim) == ["a"]
+    assert not (table.get(sim, "a#files") or {})["holds"]
+
+
+# Lambda.
+
+
+def test_on_lambda_a_download_is_a_short_lived_link(lambda_api: Api) -> None:
+    sim = lambda_api.new_sim()
+    put(lambda_api, sim, "a.html", b"<b>")
+    answer = lambda_api.get(f"/api/sims/{sim}/files/a.html")
+    assert answer.status == 302
+    link = answer.headers["location"]
+    assert f"/files/{sim}/a.html?" in link
+    assert "response-content-disposition=attachment" in link
+    assert "X-Amz-Expires=300" in link
+    assert "versionId=" in link
+    assert "test-token" not in link
+
+
+@pytest.mark.parametrize("path", ["files/nothing", "step-timeline"])
+def test_404_for_what_was_not_sent(api: Api, path: str) -> None:
+    answer = api.get(f"/api/sims/{api.new_sim()}/{path}")
+    assert answer.status == 404
+    assert isinstance(answer.json()["detail"], str)
