@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Any, cast
 
 import httptools
@@ -38,6 +39,8 @@ class JsonProtocol(HttpToolsProtocol):
     """One connection."""
 
     head_seconds = HEAD_SECONDS
+    connections_max = 1_000_000
+    """More at a time are refused. Each is a file, and without files nothing can be accepted, read or stored."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -58,8 +61,12 @@ class JsonProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         # asyncio does so only for sockets made with an explicit protocol number. Without it the second write of an
         # answer, its body, waits for the client's delayed acknowledgement: 40 ms.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._start_head_timer()
+        with suppress(OSError):  # of macOS, where the client is gone already
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self.connections_max:
+            self._refuse(503, "too many connections, try again", b"retry-after: 1\r\n")
+        else:
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -157,7 +164,7 @@ class JsonProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, detail: str) -> None:
+    def _refuse(self, status: int, detail: str, header: bytes = b"") -> None:
         """Answer in the application's place, unless it has begun to, and close. It learns that the client is gone."""
         self._refused = True
         self._stop_head_timer()
@@ -165,7 +172,7 @@ class JsonProtocol(HttpToolsProtocol):
             body = error_body(detail)
             lines = b"".join(name + b": " + value + b"\r\n" for name, value in self.server_state.default_headers)
             self.transport.write(
-                STATUS_LINE[status] + lines + b"content-type: application/json\r\n"
+                STATUS_LINE[status] + lines + header + b"content-type: application/json\r\n"
                 b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
             )
         self.transport.close()

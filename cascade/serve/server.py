@@ -37,6 +37,8 @@ STOP_SECONDS = 5.0
 """Requests that run when the server is told to stop have so long to end."""
 SWEEP_SECONDS = 60.0
 BACKLOG = 2048
+FILES_RESERVED = 80
+"""Open files that are no connections: databases, and what each thread reads or writes."""
 OPEN_FILES = (65_536, 10_240)
 """The first of these limits that the system grants."""
 
@@ -84,7 +86,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         gateway = _gateway(app_module.app)
         stack.callback(gateway.pool.shutdown, wait=False, cancel_futures=True)
         stack.enter_context(_schedule(app_module, interval))
-        _raise_file_limit()
+        files = _raise_file_limit()
         url = _url(host, listener)
 
         def ready() -> None:
@@ -92,7 +94,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
             print(f"cascade is ready at {url}, data in {engine.data_dir}, Ctrl+C stops it", flush=True)
             print(f"export CASCADE_URL={url}{shown}", flush=True)
 
-        _serve(gateway, listener, ready)
+        _serve(gateway, listener, ready, files)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop_at_once)
     if gateway.running:
@@ -219,8 +221,8 @@ def _limit(method: str, path: str) -> int:
     return settings.FILE_MAX_BYTES if method == "PUT" and _FILE_PATH.fullmatch(path) else settings.JSON_MAX_BYTES
 
 
-def _raise_file_limit() -> None:
-    """A connection is a file; the usual 1,024, or 256 on macOS, are few for a fleet."""
+def _raise_file_limit() -> int:
+    """The limit of open files, raised: a connection is a file; the usual 1,024, or 256 on macOS, are few for a fleet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for most in OPEN_FILES:
         wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -228,7 +230,8 @@ def _raise_file_limit() -> None:
             # macOS has a limit of its own below the hard one, and refuses more.
             with suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-                return
+                return wanted
+    return soft if soft != resource.RLIM_INFINITY else OPEN_FILES[0]
 
 
 # The schedule.
@@ -318,10 +321,17 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None]) -> None:
+def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None], files: int) -> None:
+    # asyncio accepts so many at once before anybody can count them.
+    backlog = min(BACKLOG, files // 8)
+
+    class Protocol(JsonProtocol):
+        connections_max = files - backlog - FILES_RESERVED
+
     config = uvicorn.Config(
         gateway,
-        http=JsonProtocol,
+        http=Protocol,
+        backlog=backlog,
         loop="asyncio",
         ws="none",
         lifespan="off",

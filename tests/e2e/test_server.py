@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ def test_more_open_files_are_asked_for(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: asked.append(wanted))
-    serving._raise_file_limit()
+    assert serving._raise_file_limit() == (granted or limits[0])
     assert asked == ([] if granted is None else [(granted, limits[1])])
 
 
@@ -491,6 +491,42 @@ def test_on_a_full_disk_clients_are_told_to_come_back_and_nothing_is_half_done(t
     assert all("cannot read or write what is stored" in line for line in said)
     with server, server.client() as client:
         assert everything(client) == after
+
+
+def test_connections_do_not_take_the_files_that_storing_needs(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    # As `ulimit -n 256` does.
+    server.arguments = [
+        "-c",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); "
+        "from cascade.serve.server import run; run()",
+    ]
+    patient = httpx.Limits(keepalive_expiry=300)
+    with (
+        server,
+        httpx.Client(
+            base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}, limits=patient
+        ) as client,
+        ExitStack() as stack,
+    ):
+        (sim,) = new_sims(client)
+        for _ in range(250):
+            stack.enter_context(Connection(server.url))
+        assert client.post(f"/api/sims/{sim}/heartbeat", json={"state": "running"}, timeout=10).status_code == 200
+        assert client.put(f"/api/sims/{sim}/files/x", content=b"abc", timeout=10).status_code == 200
+        assert client.get(f"/api/sims/{sim}/files/x", timeout=10).content == b"abc"
+        stack.close()
+
+        def serves_others() -> bool:
+            try:
+                with server.client() as other:
+                    return other.get("/api/runs", timeout=10).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        eventually(serves_others, "there is room again")
+        assert server.stop() == 0
+    assert complaints(server) == []
 
 
 @on_linux

@@ -180,6 +180,28 @@ def test_a_client_that_leaves_stops_the_answer_it_does_not_take(app: App) -> Non
         assert closed.wait(20)
 
 
+def test_more_connections_than_there_are_files_for_are_told_to_come_back(app: App) -> None:
+    class Small(JsonProtocol):
+        connections_max = 2
+
+    with app.served(Small) as url, Connection(url) as first:
+        assert first.ask(GET)[0] == 200
+        with Connection(url) as second, Connection(url) as third:
+            status, headers, body = third.response()
+            assert (status, headers["retry-after"], detail(body)) == (503, "1", "too many connections, try again")
+            assert third.is_closed()
+            assert [connection.ask(GET)[0] for connection in (first, second)] == [200, 200]
+
+        def served_again() -> bool:
+            with Connection(url) as fourth:
+                try:
+                    return fourth.ask(GET)[0] == 200
+                except ConnectionError:
+                    return False  # refused while it sent
+
+        eventually(served_again, "there is room again")
+
+
 # Sizes.
 
 
