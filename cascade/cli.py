@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from cascade.commands_timeline import compare, simulate, timeline
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cascade-sim", prog_name="cascade")
@@ -40,6 +42,10 @@ def demo(url: str, token: str | None, speed: float) -> None:
     from cascade.demo import run
 
     raise SystemExit(run(url, token, speed))
+
+
+for command in (simulate, compare, timeline):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -596,9 +596,15 @@ def test_odd_lines_change_nothing(line: str) -> None:
         "launching kernel name: ",
         "-kernel name = ",
         "Destroy streams for kernel ",
-    ]
-    + ["gpgpu_simulation_time = ", "gpgpu_simulation_rate = ", "gpgpu_silicon_slowdown = ", "-gpgpu_clock_domains "]
-    + ["GPGPU-Sim PTX: pushing kernel '", "GPGPU-Sim: ** break", "ERROR:  undefined instruction", "gpu_sim_cycle = "],
+        "gpgpu_simulation_time = ",
+        "gpgpu_simulation_rate = ",
+        "gpgpu_silicon_slowdown = ",
+        "-gpgpu_clock_domains ",
+        "GPGPU-Sim PTX: pushing kernel '",
+        "GPGPU-Sim: ** break",
+        "ERROR:  undefined instruction",
+        "gpu_sim_cycle = ",
+    ],
 )
 @pytest.mark.parametrize("rest", ["1 ", "(", "\ud800", "a\x00", "uid: ", "9", ": "])
 def test_lines_of_a_megabyte_are_taken(start: str, rest: str) -> None:
@@ -862,8 +868,19 @@ def hostile(kind: str, random: Random) -> list[str]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["statistics", "long statistics", "numbers", "brackets", "launches", "long launches", "destroyed"]
-    + ["launched and destroyed", "uids", "loaded", "errors"],
+    [
+        "statistics",
+        "long statistics",
+        "numbers",
+        "brackets",
+        "launches",
+        "long launches",
+        "destroyed",
+        "launched and destroyed",
+        "uids",
+        "loaded",
+        "errors",
+    ],
 )
 def test_the_state_is_bounded_whatever_is_fed(kind: str) -> None:
     lines = hostile(kind, Random(1))
