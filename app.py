@@ -1,7 +1,10 @@
 """The API, endpoint by endpoint, and the scheduled sweep. Each route parses, calls one function, answers."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
+
+gc.disable()  # until everything is imported: nothing of that is garbage, and looking is a twentieth of a cold start
 
 from chalice.app import Chalice, Rate
 
@@ -327,3 +330,5 @@ PAGE = [
 ]
 
 http.mount(app, [*ENDPOINTS, *PAGE])
+
+gc.enable()

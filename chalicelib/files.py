@@ -215,7 +215,7 @@ def abandon(sim_id: str, name: str, hold_id: str, version: str | None) -> None:
         blobs.delete(object_key(sim_id, name), version)
         _release(sim_id, hold_id)
     except Exception as error:  # noqa: BLE001  the first failure is what the caller must see; the sweep does the rest
-        logger.warning("left to the sweep", sim_id=sim_id, file=name, reason=type(error).__name__)
+        logger().warning("left to the sweep", sim_id=sim_id, file=name, reason=type(error).__name__)
 
 
 def _void(sim_id: str, hold_id: str, version: str) -> None:

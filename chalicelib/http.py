@@ -350,7 +350,8 @@ def answer(endpoint: Endpoint, request: ChaliceRequest) -> Response:
         return error_response(error.status, error.detail)
     except Exception:  # noqa: BLE001
         # The edge of the process: the caller learns nothing of the inside, the log everything but the token.
-        logger.exception("unhandled", route=endpoint.path, method=endpoint.method)
+        request_id = request.context.get("requestId")
+        logger().exception("unhandled", route=endpoint.path, method=endpoint.method, request_id=request_id)
         return error_response(500, "internal error")
     finally:
         metrics.flush()

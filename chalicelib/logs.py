@@ -17,12 +17,14 @@ import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chalicelib import blobs, metrics, settings, sims, states, table
-from chalicelib.accelsim import Kernel, Parser
 from chalicelib.models import LogPage, LogTotals, StoredChunk
 from chalicelib.table import ConditionFailed, Item, TransactionFailed
+
+if TYPE_CHECKING:
+    from chalicelib.accelsim import Kernel, Parser
 
 INLINE_MAX_BYTES = 8 * 1024
 """A chunk up to this size, compressed, lives in its item: on demand a write unit (1 KB) costs an eighth of an S3 PUT."""
@@ -164,8 +166,11 @@ def _settle_again(sim_id: str) -> None:
 # Parsing.
 
 
-def parser_of(log: Item) -> Parser:
+def parser_of(log: Item) -> "Parser":
     """The parser as the cursor left it. One that an older release wrote is begun anew, without the block it was in."""
+    # Its expressions are only for who parses, and most cold starts are for heartbeats.
+    from chalicelib.accelsim import Parser
+
     if "state" not in log:
         return Parser()
     try:
@@ -182,7 +187,7 @@ class _Run:
 
     sim_id: str
     log: Item | None
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: "list[Kernel]" = field(default_factory=list)
 
     def __post_init__(self) -> None:
         log = self.log or {}

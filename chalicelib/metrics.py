@@ -9,9 +9,6 @@ import threading
 import time
 from collections import Counter
 
-from aws_lambda_powertools import Metrics
-from aws_lambda_powertools.metrics import MetricUnit
-
 FLUSH_SECONDS = 10.0
 
 _lock = threading.Lock()
@@ -37,6 +34,10 @@ def flush(force: bool = False) -> None:
         _flushed_at = now
         if not taken:
             return
+        # Imported when there is something to write: it is a seventh of a cold start.
+        from aws_lambda_powertools import Metrics
+        from aws_lambda_powertools.metrics import MetricUnit
+
         metrics = Metrics(namespace="Cascade", service=os.environ.get("POWERTOOLS_SERVICE_NAME", "cascade"))
         for name, value in taken.items():
             unit = MetricUnit.Bytes if name.endswith("Bytes") else MetricUnit.Count

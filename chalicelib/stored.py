@@ -23,11 +23,11 @@ def handle(detail: Any) -> dict[str, str]:
     key, version = detail["object"]["key"], detail["object"]["version-id"]
     match = _KEY.fullmatch(key)
     if not match or not names.valid_name(match[2]):
-        logger.warning("an object that is no file", key=key)
+        logger().warning("an object that is no file", key=key)
         return {"outcome": "ignored"}
     outcome = files.arrived(match[1], match[2], version)
     if outcome != "kept":
-        logger.info("reconciled", sim_id=match[1], file=match[2], outcome=outcome)
+        logger().info("reconciled", sim_id=match[1], file=match[2], outcome=outcome)
         metrics.count("FilesReconciled")
     metrics.flush(force=True)
     return {"outcome": outcome}

@@ -24,7 +24,7 @@ def sweep() -> dict[str, int]:
     metrics.count("Sweeps")
     metrics.flush(force=True)
     if any(counts.values()):
-        logger.info("sweep", extra=counts)
+        logger().info("sweep", extra=counts)
     return counts
 
 
@@ -33,7 +33,7 @@ def _step(name: str, sim_id: str, step: Callable[[], int]) -> int | None:
     try:
         return step()
     except Exception:  # noqa: BLE001
-        logger.exception("sweep step failed", step=name, sim_id=sim_id)
+        logger().exception("sweep step failed", step=name, sim_id=sim_id)
         metrics.count("SweepFailures")
         return None
 

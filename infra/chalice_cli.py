@@ -2,17 +2,23 @@
 
 Chalice writes a Swagger document of the app's routes. Two things are added to every such document, for `deploy` and for
 `package`, so that they change together with the routes: a catch-all that hands unknown paths to the app, and gateway
-responses that give API Gateway's own errors the shape `{"detail": ...}`.
+responses that give API Gateway's own errors the shape `{"detail": ...}`. And the package gets byte code beside each module.
 
     python -m infra.chalice_cli --project-dir build/deploy/dev deploy --stage dev
 """
 
 import json
+import py_compile
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from chalice.cli import main as chalice_main
+from chalice.deploy.packager import BaseLambdaDeploymentPackager as Packager
 from chalice.deploy.swagger import SwaggerGenerator
+
+from infra import stage
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 CATCH_ALL = ("/", "/{proxy+}")
@@ -79,10 +85,42 @@ def _generate(generate: Any, self: SwaggerGenerator, app: Any, rest_api: Any = N
     return complete(generate(self, app, rest_api), self._uri())
 
 
+def _compiled(project: Path, source: str, name: str) -> tuple[str, str]:
+    """Byte code of a module that chalice packs on its own: where it is, and its name in the package."""
+    made = project / ".chalice" / "compiled" / name
+    path = made.parent / "__pycache__" / f"{made.stem}.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(
+        source,
+        cfile=str(path),
+        dfile=f"/var/task/{name}",
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    return str(path), str(path.relative_to(project / ".chalice" / "compiled"))
+
+
+def _pack_byte_code() -> None:
+    files, build = Packager._iter_app_filenames, Packager._build_python_dependencies
+
+    def with_compiled(self: Any, project_dir: str) -> Iterator[tuple[str, str]]:
+        for source, name in files(self, project_dir):
+            yield source, name
+            if name.endswith(".py") and not name.startswith("chalicelib/"):  # whose byte code is in its folder
+                yield _compiled(Path(project_dir), source, name)
+
+    def then_compile(self: Any, version: str, requirements: str, site_packages_dir: str) -> None:
+        build(self, version, requirements, site_packages_dir)
+        stage.compile_modules(Path(site_packages_dir))
+
+    setattr(Packager, "_iter_app_filenames", with_compiled)  # noqa: B010
+    setattr(Packager, "_build_python_dependencies", then_compile)  # noqa: B010
+
+
 def main() -> int:
     """Run chalice's command line."""
     generate = SwaggerGenerator.generate_swagger
     setattr(SwaggerGenerator, "generate_swagger", lambda *args: _generate(generate, *args))  # noqa: B010
+    _pack_byte_code()
     code: int = chalice_main()
     return code
 

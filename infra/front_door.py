@@ -48,10 +48,11 @@ def origin_package(settings: Mapping[str, str]) -> bytes:
     content = {name: (stages.ROOT / name).read_bytes() for name in wanted} | _config(settings)
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
+        stages.compile_modules(Path(folder))
         content |= {
             str(path.relative_to(folder)): path.read_bytes()
             for path in Path(folder).rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts and path.parts[-2] != "bin"
+            if path.is_file() and path.parts[-2] != "bin"
         }
     return _zip(content, ORIGIN_MAX_BYTES)
 
@@ -124,7 +125,11 @@ class FrontDoor:
         home = str(self.deployment.session.region_name)
         api = next(one for one in deployed["resources"] if one["resource_type"] == "rest_api")
         settings = {name: outputs[output] for name, output in stages.ENVIRONMENT.items()}
-        settings |= {"CASCADE_REGION": home, "POWERTOOLS_SERVICE_NAME": f"cascade-{self.deployment.stage}"}
+        settings |= {
+            **stages.CONSTANTS,
+            "CASCADE_REGION": home,
+            "POWERTOOLS_SERVICE_NAME": f"cascade-{self.deployment.stage}",
+        }
         packages = {"viewer": viewer_package(settings), "origin": origin_package(settings)}
         bucket = self._code_bucket()
         keys = {name: self._upload(bucket, name, package) for name, package in packages.items()}

@@ -4,10 +4,12 @@
 names that CloudFormation gave to a stage's table, bucket and secret are written into a copy under `build/deploy/<stage>`.
 """
 
+import compileall
 import hashlib
 import json
 import os
 import platform
+import py_compile
 import re
 import shutil
 from collections.abc import Mapping
@@ -23,6 +25,13 @@ STAGE_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,19}")
 ENVIRONMENT = {"CASCADE_TABLE": "TableName", "CASCADE_BUCKET": "BucketName", "CASCADE_TOKEN_SECRET": "SecretArn"}
 """The functions' settings, and the outputs of the stack they come from."""
 
+CONSTANTS = {
+    # Looking for plugins that nobody installed reads every package's metadata, a tenth of a cold start.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    # Else Python reads how it was built to find the time zones, which nobody here asks for.
+    "PYTHONTZPATH": "/usr/share/zoneinfo",
+}
+"""Settings of every function that make it start sooner."""
 PASSED_ON = ("CASCADE_HEARTBEAT_TIMEOUT_S",)
 """Settings that the functions get from whoever deploys."""
 
@@ -49,6 +58,7 @@ def config(stage: str, outputs: Outputs, *, local: bool = False) -> dict[str, An
         **{name: outputs[output] for name, output in ENVIRONMENT.items()},
         # The dimension of every metric, which the alarms look at.
         "POWERTOOLS_SERVICE_NAME": f"cascade-{stage}",
+        **CONSTANTS,
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
     }
     if local:
@@ -68,6 +78,8 @@ def prepare(folder: Path, stage: str, outputs: Outputs, deployed: str | None = N
     shutil.copytree(ROOT / "chalicelib", folder / "chalicelib", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("app.py", "requirements.txt"):
         shutil.copyfile(ROOT / name, folder / name)
+    # Lambda can't write next to the code, so without these every cold start would compile all of it.
+    compile_modules(folder / "chalicelib")
     _write(settings / "config.json", config(stage, outputs, local=local))
     _write(settings / f"policy-{stage}.json", policy(outputs))
     notes = settings / "deployed" / f"{stage}.json"
@@ -75,6 +87,18 @@ def prepare(folder: Path, stage: str, outputs: Outputs, deployed: str | None = N
     if deployed is not None:
         notes.parent.mkdir(exist_ok=True)
         notes.write_text(deployed, encoding="utf-8")
+
+
+def compile_modules(path: Path) -> None:
+    """Put byte code beside the modules of a folder, which Python then takes without a look at their times."""
+    compileall.compile_dir(
+        path,
+        quiet=2,
+        stripdir=str(path.parent),
+        prependdir="/var/task",
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        force=True,
+    )
 
 
 def digest(folder: Path) -> str:

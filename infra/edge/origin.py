@@ -33,7 +33,7 @@ def _answered(handle: Callable[[cloudfront.Event], dict[str, Any]], event: cloud
     except errors.CascadeError as error:
         return cloudfront.refusal(error)
     except Exception:  # noqa: BLE001  the edge of the process, as in chalicelib.http
-        logger.exception("unhandled", path=cloudfront.request_of(event)["uri"])
+        logger().exception("unhandled", path=cloudfront.request_of(event)["uri"])
         return cloudfront.answer(500, {"detail": "internal error"})
     finally:
         metrics.flush()
@@ -65,7 +65,7 @@ def _response(event: cloudfront.Event) -> dict[str, Any]:
     sim_id, name = match[1], match[2]
     version = cloudfront.header(response, "x-amz-version-id")
     if response["status"] != "200" or not version:
-        logger.error("S3 did not store a file", sim_id=sim_id, file=name, status=response["status"])
+        logger().error("S3 did not store a file", sim_id=sim_id, file=name, status=response["status"])
         # The hold stays: the sweep looks whether anything was stored after all.
         raise errors.Busy()
     size = int(cloudfront.header(request, "content-length") or 0)

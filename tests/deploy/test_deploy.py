@@ -16,6 +16,7 @@ import pytest
 
 from cascade import sample_log
 from chalicelib import settings
+from infra import stage
 from tests.deploy.cloud import STAGE, copy_checkout
 from tests.deploy.conftest import TIMEOUT_S, Deployed
 from tests.deploy.gateway import EVENT_BYTES, GATEWAY_BYTES
@@ -280,6 +281,7 @@ def test_the_functions_get_the_names_of_the_stack_and_no_token(deployed: Deploye
             "CASCADE_BUCKET": outputs["BucketName"],
             "CASCADE_TOKEN_SECRET": outputs["SecretArn"],
             "POWERTOOLS_SERVICE_NAME": f"cascade-{STAGE}",
+            **stage.CONSTANTS,
             "CASCADE_HEARTBEAT_TIMEOUT_S": TIMEOUT_S,
         }
         assert (found["MemorySize"], found["Timeout"]) == (512, 29)
