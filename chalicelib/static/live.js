@@ -21,7 +21,7 @@ export function words(error) {
 }
 
 /** Whether waiting may help. */
-export const passing = (error) => error instanceof Unreachable || (error instanceof Refused && (error.status >= 500 || error.status === 429 || error.status === 408));
+const passing = (error) => error instanceof Unreachable || (error instanceof Refused && (error.status >= 500 || error.status === 429 || error.status === 408));
 
 /** Calls `load(signal)` again and again until stopped; what it returns as false is at rest and asked for less often. */
 export class Live {
@@ -65,13 +65,9 @@ export class Live {
       this.recovered();
     } catch (error) {
       if (this.stopped || error.status === 401) return;
-      if (!passing(error)) {
-        this.stop();
-        banner.replaceChildren(h("p", { class: "banner bad" }, words(error)));
-        throw error;
-      }
+      if (!passing(error)) console.error(error);
       this.failures += 1;
-      wait = Math.max(error.retryAfter ?? 0, Math.min(SECONDS * 2 ** (this.failures - 1), MOST_SECONDS));
+      wait = passing(error) ? Math.max(error.retryAfter ?? 0, Math.min(SECONDS * 2 ** (this.failures - 1), MOST_SECONDS)) : MOST_SECONDS;
       this.failed(error, wait);
     } finally {
       this.busy = false;

@@ -8,6 +8,7 @@ import { LogModel } from "./logmodel.js";
 
 const ROW = 18;
 const SPARE = 12;
+const LEAST = 240;
 const TALLEST = 8_000_000;
 /** px; browsers draw no element of more than some ten million. */
 const LINE_MOST = 2000;
@@ -62,7 +63,10 @@ export class LogPanel {
       this.none,
       this.box,
     );
-    this.resized = new ResizeObserver(() => this.draw(true));
+    this.resized = new ResizeObserver(() => {
+      if (this.follow && this.begun) this.toEnd();
+      else this.draw(true);
+    });
     this.resized.observe(this.box);
   }
 
@@ -71,20 +75,19 @@ export class LogPanel {
   /** Read what is new since the last time. */
   async refresh(sim, signal) {
     this.signal = signal;
-    const before = this.log;
     this.log = sim.log;
     this.final = FINAL.has(sim.state);
     this.sayWhatIsThere(sim);
-    if (!sim.log.chunks) return;
-    if (!before || (!this.model.chunks.length && before.chunks === 0)) return this.tail(signal);
-    if (JSON.stringify(before.missing) !== JSON.stringify(sim.log.missing)) await this.fill(signal);
-    if (this.atEnd(before.next_seq)) await this.more(signal);
-    return undefined;
+    if (!sim.log.chunks) return undefined;
+    if (!this.begun) return this.tail(signal);
+    await this.fill(signal);
+    // Unless the reader jumped away from it, the range goes on to the log's end, however many turns that takes.
+    return this.attached ? this.more(signal) : undefined;
   }
 
-  /** Whether the range reached the log's end, when that was at seq `end`. */
-  atEnd(end = this.log.next_seq) {
-    return this.model.high >= end;
+  /** Whether the range reaches the log's end. */
+  atEnd() {
+    return this.model.high >= this.log.next_seq;
   }
 
   page(from, limit, signal = this.signal) {
@@ -95,6 +98,8 @@ export class LogPanel {
     const page = await call(`sims/${this.simId}/logs?tail=${TAIL}`, { signal });
     this.model.clear(page.chunks[0]?.seq ?? 0);
     this.model.append(page.chunks, page.next_seq);
+    this.begun = true;
+    this.attached = true;
     // Its first chunk may be cut; it is read again before anything above it.
     this.cut = this.model.low > 0 || this.log.lines > this.model.lines;
     this.forgetHits();
@@ -120,13 +125,16 @@ export class LogPanel {
 
   /** Late chunks into gaps that were shown. */
   async fill(signal) {
-    for (const [first, last] of this.model.filled(this.log.missing)) {
+    const filled = this.model.filled(this.log.missing);
+    if (!filled.length) return;
+    for (const [first, last] of filled) {
       const chunks = [];
       for (let from = first; from <= last;) {
         const page = await this.page(from, last - from + 1, signal);
         const inside = page.chunks.filter((chunk) => chunk.seq <= last);
         chunks.push(...inside);
-        from = page.chunks.length ? page.next_seq : last + 1;
+        if (!inside.length || inside.length < page.chunks.length || !Number.isSafeInteger(page.next_seq)) break;
+        from = page.next_seq;
       }
       this.keepPlace(() => this.model.insert(chunks, this.model.low));
       this.forgetHits();
@@ -161,8 +169,9 @@ export class LogPanel {
     const chunks = [];
     while (from <= last) {
       const page = await this.page(from, Math.min(1000, last - from + 1));
-      if (!page.chunks.length) break;
-      for (const chunk of page.chunks) if (chunk.seq <= last) chunks.push(chunk);
+      const inside = page.chunks.filter((chunk) => chunk.seq <= last);
+      chunks.push(...inside);
+      if (!inside.length || inside.length < page.chunks.length || !Number.isSafeInteger(page.next_seq)) break;
       from = page.next_seq;
       progress(from);
     }
@@ -175,6 +184,7 @@ export class LogPanel {
     try {
       const page = await this.page(this.model.high, 200);
       if (page.chunks.length) this.model.append(page.chunks, page.next_seq);
+      this.attached = this.atEnd();
     } catch (error) {
       setText(this.status, words(error));
     } finally {
@@ -196,6 +206,7 @@ export class LogPanel {
           this.model.clear(from);
           this.cut = false;
           this.model.append(page.chunks, page.next_seq);
+          this.attached = this.atEnd();
           this.forgetHits();
         }
       }
@@ -220,6 +231,13 @@ export class LogPanel {
   }
 
   // Scrolling.
+
+  /** As tall as the window has room below, so that the newest line is in sight without scrolling the page. */
+  fit() {
+    const room = window.innerHeight - (this.box.getBoundingClientRect().top + window.scrollY) - 16;
+    const height = `${Math.round(room >= LEAST ? room : Math.max(LEAST, window.innerHeight * 0.6))}px`;
+    if (this.box.style.height !== height) this.box.style.height = height;
+  }
 
   get height() {
     return Math.min(this.model.rows * ROW, TALLEST);
@@ -302,6 +320,7 @@ export class LogPanel {
     setText(this.status, log.chunks ? `${count(log.lines)} lines, ${bytes(log.bytes)}${gaps}` : "");
     this.none.hidden = log.chunks > 0;
     this.box.hidden = log.chunks === 0;
+    if (log.chunks) this.fit();
     if (!log.chunks) setText(this.none, FINAL.has(sim.state) ? "This sim ended without a line of log." : "No line yet. Lines appear here as the simulator sends them.");
   }
 
