@@ -5,7 +5,9 @@ from pathlib import Path
 
 import click
 
+from cascade.commands_runs import compare_runs, files, kernels, logs, runs, sims
 from cascade.commands_timeline import compare, simulate, timeline
+from cascade.commands_worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,7 +46,7 @@ def demo(url: str, token: str | None, speed: float) -> None:
     raise SystemExit(run(url, token, speed))
 
 
-for command in (simulate, compare, timeline):
+for command in (worker, runs, sims, logs, kernels, files, compare_runs, simulate, compare, timeline):
     main.add_command(command)
 
 

@@ -1,0 +1,90 @@
+"""`cascade worker`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    short_help="Run simulators for queued sims and report everything about them.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=(
+        "Example: cascade worker --run run-0f3a9c2b5d71 --jobs 4 -- accel-sim.out -trace {trace} -config {config}\n\n"
+        "{trace} and {config} are params of the sim, {sim} is its id. Exit code: 0 when every sim has succeeded, 1 when one "
+        "has not, 2 for a wrong command line."
+    ),
+)
+@click.option("--run", "run_id", help="Claim queued sims of this run, one after another.")
+@click.option("--sim", "sim_id", help="Run this sim, or take up what a killed worker left of it on this machine.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Sims at a time, with --run.")
+@click.option("--forever", is_flag=True, help="With --run: wait for more when nothing is queued.")
+@click.option("--url", help="The server. Default: $CASCADE_URL, else the one on this machine.")
+@click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN.")
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="CASCADE_SPOOL_DIR",
+    show_envvar=True,
+    help="Where logs and files wait until the server has them. Default: in ~/.local/state.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds from SIGTERM to SIGKILL when a simulator is stopped.",
+)
+@click.option(
+    "--success",
+    type=click.Choice(["accel-sim", "exit-code"]),
+    default="accel-sim",
+    show_default=True,
+    help="What counts as success: Accel-Sim's own last line, all kernels and no limit; or just exit code 0.",
+)
+@click.option(
+    "--give-up-after", type=click.FloatRange(min=0), help="Seconds a failing call is repeated. Default: no end."
+)
+@click.option("--keep", is_flag=True, help="Keep what the simulator wrote in the spool.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def worker(
+    run_id: str | None,
+    sim_id: str | None,
+    jobs: int,
+    forever: bool,
+    url: str | None,
+    token: str | None,
+    spool: Path | None,
+    grace: float,
+    success: str,
+    give_up_after: float | None,
+    keep: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND for each sim: heartbeats, log, step timing and files go to the server, cancels reach the simulator.
+
+    Whatever the network or the server does, the simulation goes on; what could not be sent waits on disk.
+    """
+    if (run_id is None) == (sim_id is None):
+        raise click.UsageError("give either --run or --sim")
+    from cascade.client import CascadeError, Client
+    from cascade.worker.command import CommandError
+    from cascade.worker.job import Settings
+    from cascade.worker.view import View
+    from cascade.worker.worker import Worker, default_root
+    from cascade.worker.worker import forever as no_end
+
+    def connect(timeout: float, give_up_after: float) -> Client:
+        return Client(url, token, timeout=timeout, give_up_after=give_up_after)
+
+    root = (spool or default_root()).absolute()
+    settings = Settings(connect, root, grace, success, no_end(give_up_after), keep)
+    with View() as view:
+        try:
+            made = Worker(settings, command, jobs, forever, view)
+            run: Callable[[str], int] = made.run_run if run_id else made.run_sim
+            code = run(run_id or sim_id or "")
+        except (CascadeError, CommandError, OSError) as error:
+            view.say(f"Error: {error}", error=True)
+            code = 1
+    raise SystemExit(code)

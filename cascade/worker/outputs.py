@@ -1,0 +1,112 @@
+"""The files a simulator wrote in its work folder, under names the server takes."""
+
+import gzip
+import hashlib
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cascade.client import FILE_MAX_BYTES, Client, Rejected, TooLarge
+
+LOG_NAME: Final = "accelsim.log.gz"
+_NAME_MAX: Final = 128
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]")
+_TOLD_MAX: Final = 20
+
+
+def find(work: Path) -> Iterator[tuple[Path, str | None]]:
+    """Each entry below `work` that is no folder, and why it can't be sent; None when it can."""
+    for path in sorted(work.rglob("*")):
+        try:
+            kind = path.lstat().st_mode
+            if stat.S_ISDIR(kind):
+                continue
+            if stat.S_ISLNK(kind):
+                inside = path.resolve(strict=True).is_relative_to(work.resolve())
+                if path.is_dir():
+                    continue
+                yield path, None if inside and path.is_file() else "is a link to outside the work folder"
+            else:
+                yield path, None if stat.S_ISREG(kind) else "is no file"
+        except (OSError, RuntimeError) as error:
+            yield path, f"can't be read ({getattr(error, 'strerror', None) or error})"
+
+
+def fit(relative: str, taken: set[str]) -> str:
+    """A name that the server takes and nothing else has; the same for the same files each time."""
+    name = _UNFIT.sub("_", relative.replace("/", "."))[:_NAME_MAX]
+    if name in ("", ".", "..", LOG_NAME) or name in taken or name != relative:
+        # What was changed could be another file's own name, so it gets a mark of what it was.
+        mark = hashlib.sha256(relative.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        plain = name.strip(".") or "file"
+        stem, dot, suffix = plain.rpartition(".")
+        name = f"{stem[: _NAME_MAX - 10 - len(suffix)]}-{mark}.{suffix}" if dot and stem else f"{plain[:118]}-{mark}"
+    taken.add(name)
+    return name
+
+
+def compress(source: Path, target: Path) -> Path:
+    """`source` as gzip at `target`, the same bytes each time."""
+    with source.open("rb") as plain, target.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+        shutil.copyfileobj(plain, packed, 1024 * 1024)
+    return target
+
+
+class Outputs:
+    """Sends a sim's files; what can't be sent is told in `problems` and stops nothing.
+
+    Args:
+        scratch: A folder for compressed copies.
+    """
+
+    def __init__(self, client: Client, sim_id: str, scratch: Path) -> None:
+        self._client = client
+        self._sim_id = sim_id
+        self._scratch = scratch
+        self.problems: list[str] = []
+        self.sent = 0
+
+    def send_all(self, work: Path) -> None:
+        """Every file below `work`. Raises NotFound, Unauthorized and Unavailable: then the rest can't be sent either."""
+        taken: set[str] = set()
+        for path, problem in find(work) if work.is_dir() else ():
+            relative = str(path.relative_to(work))
+            if problem:
+                self.problems.append(f"{relative} {problem}")
+            else:
+                self._send(path, relative, fit(relative, taken))
+
+    def send_log(self, log: Path) -> None:
+        """The simulator's whole output, bytes as they were."""
+        if log.exists():
+            self._upload(compress(log, self._scratch / LOG_NAME), LOG_NAME, LOG_NAME)
+
+    def _send(self, path: Path, relative: str, name: str) -> None:
+        try:
+            if path.stat().st_size <= FILE_MAX_BYTES:
+                self._upload(path, relative, name)
+                return
+            packed = compress(path, self._scratch / "packed.gz")
+            try:
+                self._upload(packed, relative, f"{name[: _NAME_MAX - 3]}.gz")
+            finally:
+                packed.unlink(missing_ok=True)
+        except OSError as error:
+            self.problems.append(f"{relative} can't be read ({error.strerror or error})")
+
+    def _upload(self, path: Path, relative: str, name: str) -> None:
+        try:
+            self._client.upload_file(self._sim_id, name, path)
+            self.sent += 1
+        except (TooLarge, Rejected) as error:
+            self.problems.append(f"{relative}: {error}")
+
+    def told(self) -> str | None:
+        """The problems as part of a reason."""
+        if not self.problems:
+            return None
+        more = f" and {len(self.problems) - _TOLD_MAX} more" if len(self.problems) > _TOLD_MAX else ""
+        return f"not sent: {'; '.join(self.problems[:_TOLD_MAX])}{more}"

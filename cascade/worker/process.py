@@ -1,0 +1,155 @@
+"""A simulator and its warden: start them, find them again, stop them, learn how it ended."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cascade.worker import warden
+
+ORPHAN_S: Final = 900.0
+"""A simulator whose worker has been gone for this long is ended: nobody would ever cancel it."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a simulator ended."""
+
+    code: int | None
+    """The exit code, a signal as minus its number; None when it was never started."""
+    error: str | None = None
+    """Why it could not be started."""
+    stopped: str | None = None
+    """Why the warden ended it or what it left behind, if it did."""
+    seconds: float = 0.0
+    max_rss_bytes: int = 0
+    """Peak memory of the largest process."""
+    oom_killed: bool = False
+    """The kernel killed something of this cgroup for want of memory meanwhile."""
+    output_lost: bool = False
+    """The disk stayed full, and the end of the log is missing."""
+
+
+class Simulator:
+    """One attempt at running a sim's simulator, kept in a folder of its own.
+
+    Only the holder of the sim's lock may use it, so that no two workers start one attempt.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = folder / "warden.lock"
+        self._status = folder / "status"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self, argv: Sequence[str], cwd: Path, log: Path, beat: Path, grace_s: float) -> None:
+        """Start the warden, which starts `argv` (its first is a path) in `cwd` and appends to `log`.
+
+        Args:
+            beat: A file this worker touches often; once it doesn't for ORPHAN_S seconds, the warden ends the simulator.
+            grace_s: Seconds from SIGTERM to SIGKILL.
+
+        Raises:
+            OSError: the folder can't be written or the warden can't be started.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        start = {
+            "argv": list(argv),
+            "cwd": str(cwd),
+            "log": str(log),
+            "status": str(self._status),
+            "beat": str(beat),
+            "grace_s": grace_s,
+            "orphan_s": ORPHAN_S,
+        }
+        (self.folder / "start.json").write_text(json.dumps(start))
+        # The warden inherits the lock, already held: there is no moment in which it runs and the lock is free.
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Overwritten in place from here on, as a full disk has no room for a new file.
+            self._status.write_bytes(b"{}".ljust(warden.STATUS_BYTES))
+            with (self.folder / "warden.log").open("ab") as errors:
+                self._child = subprocess.Popen(  # noqa: S603  our own interpreter and file
+                    [sys.executable, "-I", "-S", warden.__file__, str(self.folder), str(lock)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=[lock],
+                    start_new_session=True,
+                )
+        finally:
+            os.close(lock)
+
+    @property
+    def started(self) -> bool:
+        """Whether a warden was started, by this worker or an earlier one."""
+        return self._status.exists()
+
+    def status(self) -> dict[str, Any]:
+        """What the warden wrote last; empty while it has written nothing."""
+        for _ in range(20):
+            with contextlib.suppress(ValueError):  # read in the middle of a write
+                value = json.loads(self._status.read_bytes())
+                return value if isinstance(value, dict) else {}
+        return {}
+
+    def alive(self) -> bool:
+        """Whether the warden is there."""
+        if self._child is not None:
+            self._child.poll()  # or it stays a zombie
+        try:
+            lock = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+
+    def exit(self) -> Exit | None:
+        """How the simulator ended; None while it runs, and for ever when its warden was killed (`alive` tells)."""
+        status = self.status()
+        found = status.get("exit")
+        if not found:
+            return None
+        if "error" in found:
+            return Exit(None, error=found["error"])
+        return Exit(
+            code=found["code"],
+            stopped=status.get("stopped"),
+            seconds=found["seconds"],
+            max_rss_bytes=found["max_rss_bytes"],
+            oom_killed=found["oom_killed"],
+            output_lost=found["output_lost"],
+        )
+
+    def disk_full(self) -> str | None:
+        """What the disk says when it takes no more of the log; None when all is well."""
+        full = self.status().get("full")
+        return full if isinstance(full, str) else None
+
+    def stop(self) -> None:
+        """Have the warden end the simulator: SIGTERM, and SIGKILL after the grace. Safe to repeat."""
+        pid = self.status().get("warden")
+        if isinstance(pid, int) and self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def kill_leftover(self) -> None:
+        """SIGKILL to the group of a simulator whose warden was killed, if that very process is still there."""
+        status = self.status()
+        pid, started = status.get("simulator"), status.get("simulator_started")
+        if isinstance(pid, int) and started is not None and warden.start_time(pid) == started:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)

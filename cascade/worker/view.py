@@ -1,0 +1,75 @@
+"""What people see while a worker runs: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from cascade.worker.job import Job
+
+
+class View:
+    """Lines and, on a terminal, a table of the jobs under way."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._jobs: dict[Job, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+        self._live = (
+            Live(get_renderable=self._table, console=self._console, refresh_per_second=2, transient=True)
+            if self._console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> "View":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, line: str, error: bool = False) -> None:
+        """One line for people."""
+        if self._live:
+            self._console.print(line, style="red" if error else None)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def begin(self, job: "Job") -> None:
+        """A job begins."""
+        with self._lock:
+            self._jobs[job] = (time.monotonic(), 0)
+        self.say(f"{job.sim.sim_id} {job.sim.name}: {' '.join(job.sim.argv)[:300]}")
+
+    def end(self, job: "Job", state: str) -> None:
+        """A job is over."""
+        with self._lock:
+            self._jobs.pop(job, None)
+        seconds = time.monotonic() - job.began
+        self.say(
+            f"{job.sim.sim_id} {job.sim.name}: {state}, {job.story.progress()}, {seconds:.0f} s", state != "succeeded"
+        )
+
+    def _table(self) -> Table:
+        table = Table("sim", "name", "state", "kernels", "cycles", "log", "last beat", box=None, pad_edge=False)
+        with self._lock:
+            jobs = list(self._jobs.items())
+        now = time.monotonic()
+        for job, (since, _) in jobs:
+            story, beat = job.story, job.heart.last_ack
+            kernels = f"{story.kernels}" if story.expected is None else f"{story.kernels} of {story.expected}"
+            rate = story.bytes / 1e6 / max(now - since, 1e-9)
+            heard = "none yet" if beat is None else f"{now - beat:.0f} s ago"
+            cycles = "" if story.cycles is None else f"{story.cycles:,}"
+            table.add_row(
+                job.sim.sim_id, job.sim.name, job.state, kernels, cycles, f"{story.bytes / 1e6:.1f} MB, {rate:.2f} MB/s",
+                f"{heard}{' (' + job.heart.trouble[:60] + ')' if job.heart.trouble else ''}",
+            )  # fmt: skip
+        return table

@@ -1,0 +1,217 @@
+"""Claims queued sims one after another and runs them, some at a time."""
+
+import math
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from cascade.client import CascadeError, Client, Conflict, NotFound
+from cascade.worker import command, spool
+from cascade.worker.job import Job, Settings, describe
+from cascade.worker.spool import Held, Sim, Spool
+from cascade.worker.view import View
+from chalicelib.models import SimDetail
+
+WAIT_S: Final = 10.0
+"""`--forever` looks for new sims this often."""
+
+
+class Worker:
+    """See the module.
+
+    Args:
+        template: The simulator's command with placeholders.
+        wait_for_more: Whether to wait when nothing is queued.
+    """
+
+    def __init__(self, settings: Settings, template: Sequence[str], jobs: int, wait_for_more: bool, view: View) -> None:
+        self._settings = settings
+        self._template = list(template)
+        self._count = jobs
+        self._wait_for_more = wait_for_more
+        self._view = view
+        self._stopping = threading.Event()
+        self._why = "the worker was told to stop"
+        self._lock = threading.Lock()
+        self._jobs: list[Job] = []
+        self._results: list[str] = []
+        self._client: Client = settings.connect(30.0, settings.give_up_after)
+        self.name = f"{socket.gethostname()}:{os.getpid()}"[:200]
+
+    # What people call.
+
+    def run_sim(self, sim_id: str) -> int:
+        """One sim: a new one, one of a lost worker, or what is left of one. Returns the process's exit code."""
+        with self._signals():
+            found = self._client.show_sim(sim_id)
+            if found.state in ("succeeded", "failed", "cancelled") and not (self._settings.root / sim_id).exists():
+                self._view.say(f"{sim_id} has {found.state} already")
+                return 0 if found.state == "succeeded" else 1
+            self._one(found, must_run=True)
+        return self._code()
+
+    def run_run(self, run_id: str) -> int:
+        """Sims of a run until none is queued. Returns the process's exit code: 0 when all it ran have succeeded."""
+        with self._signals():
+            self._check(run_id)
+            threads = [
+                threading.Thread(target=self._take_turns, args=(run_id,), name=f"job {n}") for n in range(self._count)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                # In pieces, so that signals are handled meanwhile.
+                while thread.is_alive():
+                    thread.join(0.2)
+        return self._code()
+
+    def _code(self) -> int:
+        return 0 if all(state == "succeeded" for state in self._results) else 1
+
+    # Before anything starts.
+
+    def _check(self, run_id: str) -> None:
+        """An unknown placeholder is an error before a sim is taken. Raises CommandError, CascadeError."""
+        command.resolve([self._template[0]] if "{" not in self._template[0] else [sys.executable], Path.cwd())
+        wanted = command.names(self._template)
+        queued = next((sim for sim in self._client.show_run(run_id).sims if sim.state == "queued"), None)
+        if queued and wanted:
+            command.fill(self._template, self._client.show_sim(queued.id).params, queued.id)
+
+    # Taking sims.
+
+    def _take_turns(self, run_id: str) -> None:
+        try:
+            for claim in spool.old_claims(self._settings.root, run_id):
+                with suppress(Conflict):
+                    found = self._client.claim(run_id, claim.worker, claim.key)
+                    if found and found.state == "running":
+                        self._one(found)
+                claim.close()
+            for sim_id in spool.unfinished(self._settings.root, run_id):
+                if self._stopping.is_set():
+                    return
+                with suppress(NotFound):
+                    self._one(self._client.show_sim(sim_id))
+            while not self._stopping.is_set():
+                claim = spool.new_claim(self._settings.root, run_id, self.name)
+                found = self._client.claim(run_id, self.name, claim.key)
+                if found:
+                    self._one(found, claim=claim)
+                else:
+                    claim.close()
+                    if not self._wait_for_more:
+                        return
+                    self._stopping.wait(WAIT_S * random.uniform(0.5, 1.5))  # noqa: S311  spreads a fleet, no secret
+        except (CascadeError, OSError) as error:
+            self._failed(str(error))
+
+    def _failed(self, why: str) -> None:
+        self._view.say(f"error: {why}", error=True)
+        with self._lock:
+            self._results.append("error")
+
+    def _one(self, found: SimDetail, must_run: bool = False, claim: spool.Claim | None = None) -> None:
+        """Run a sim that this worker may run."""
+        try:
+            place = Spool.take(self._settings.root, found.id)
+        except Held as held:
+            if claim:
+                claim.close()
+            if must_run:
+                self._failed(str(held))
+            return
+        try:
+            if place.sim is None:
+                place.save(self._new(found))
+            if claim:
+                claim.close()  # the spool remembers the sim from here on
+            self._run(place)
+        except command.CommandError as error:
+            if claim:
+                claim.close()
+            self._client.heartbeat(found.id, "failed", None, str(error))
+            self._failed(f"{found.id}: {error}")
+            place.remove()
+        finally:
+            place.close()
+
+    def _new(self, found: SimDetail) -> Sim:
+        argv = command.resolve(command.fill(self._template, found.params, found.id), Path.cwd())
+        return Sim(
+            found.id, found.run_id, found.name, found.params, argv, self._settings.success, first_seq=found.log.next_seq
+        )
+
+    def _run(self, place: Spool) -> None:
+        job = Job(self._settings, place, self._view.say)
+        with self._lock:
+            self._jobs.append(job)
+            if self._stopping.is_set():
+                job.stop(self._why)
+        self._view.begin(job)
+        state = "error"
+        try:
+            state = job.run()
+        except CascadeError as error:
+            self._view.say(f"{job.sim.sim_id}: {describe(error, place)}", error=True)
+        except OSError as error:
+            self._view.say(f"{job.sim.sim_id}: {error}", error=True)
+        finally:
+            with self._lock:
+                self._jobs.remove(job)
+                self._results.append(state)
+            self._view.end(job, state)
+
+    # Signals.
+
+    def _signals(self) -> "_Signals":
+        return _Signals(self._stop)
+
+    def _stop(self, number: int) -> None:
+        name = signal.Signals(number).name
+        self._why = f"the worker was told to stop ({name}): a time limit, a preemption or a person"
+        self._stopping.set()
+        self._view.say(f"{name}: stopping the simulators and reporting")
+        for job in list(self._jobs):
+            job.stop(self._why)
+
+
+class _Signals:
+    """Hands SIGTERM and SIGINT to a thread, since a handler must not wait for a lock that its own thread holds."""
+
+    def __init__(self, stop: "object") -> None:
+        self._stop = stop
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        threading.Thread(target=self._stop, args=(number,), name="stop").start()  # type: ignore[arg-type]
+
+
+def default_root() -> Path:
+    """Where spools are kept: `$CASCADE_SPOOL_DIR`, else `cascade/worker` in the user's state folder."""
+    given = os.environ.get("CASCADE_SPOOL_DIR")
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "cascade" / "worker"
+
+
+def forever(seconds: float | None) -> float:
+    """`None` as no end."""
+    return math.inf if seconds is None else seconds
