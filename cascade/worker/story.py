@@ -6,7 +6,6 @@ as many finished kernels as were launched and as the trace's kernel list names. 
 """
 
 import itertools
-import itertools
 import re
 import signal
 from collections import deque

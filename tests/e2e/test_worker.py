@@ -1,0 +1,265 @@
+"""`cascade worker` as a process, against a real server: what a simulator printed and wrote is there, whatever happens.
+
+`CASCADE_WORKER_SEEDS=50 CASCADE_WORKER_KILLS=20 pytest tests/e2e/test_worker.py` is the long form.
+"""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cascade.sample_log import SampleLog
+from chalicelib.accelsim import Parser
+from tests.e2e.faulty import FaultyProxy
+from tests.e2e.server import Server
+
+SEEDS = int(os.environ.get("CASCADE_WORKER_SEEDS", "4"))
+KILLS = int(os.environ.get("CASCADE_WORKER_KILLS", "3"))
+LINES = list(SampleLog(kernels=6, seed=21).lines())
+SIMULATOR = """\
+import os, pathlib, sys, time
+for number, line in enumerate(open(sys.argv[1], "rb")):
+    sys.stdout.buffer.write(line)
+    if number % 100 == 0:
+        sys.stdout.flush()
+        time.sleep(float(sys.argv[2]))
+pathlib.Path("kernel-stats.csv").write_text("kernel,cycles\\n")
+pathlib.Path("deep").mkdir(exist_ok=True)
+pathlib.Path("deep", "odd name é.txt").write_text("odd")
+pathlib.Path("empty").touch()
+os._exit(int(sys.argv[3])) if len(sys.argv) > 3 and not sys.stdout.flush() else None
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("data"), CASCADE_HEARTBEAT_TIMEOUT_S="9") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "accelsim.log").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "simulator.py").write_text(SIMULATOR)
+    return tmp_path
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    return [sys.executable, str(folder / "simulator.py"), str(folder / "accelsim.log"), *more]
+
+
+def new_run(client: httpx.Client, sims: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    run = client.post("/api/runs", json={"name": "worker", "sims": sims}).json()
+    return run["id"], [sim["id"] for sim in run["sims"]]
+
+
+def start(server: Server, folder: Path, *arguments: str, url: str | None = None) -> subprocess.Popen[str]:
+    env = {
+        **server.env,
+        "CASCADE_URL": url or server.url,
+        "CASCADE_TOKEN": server.token,
+        "CASCADE_SPOOL_DIR": str(folder / "spool"),
+        "CASCADE_HEARTBEAT_TIMEOUT_S": "9",
+    }
+    line = [sys.executable, "-m", "cascade.cli", "worker", *arguments]
+    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+
+
+def finish(worker: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
+    output, _ = worker.communicate(timeout=seconds)
+    return worker.returncode, output
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def check_whole(client: httpx.Client, sim: str, folder: Path) -> None:
+    """Every line once, every file, every kernel."""
+    text = client.get(f"/api/sims/{sim}/logs", headers={"Accept": "text/plain"}).text
+    assert text == "\n".join(LINES) + "\n"
+    shown = client.get(f"/api/sims/{sim}").json()
+    assert shown["log"]["missing"] == []
+    parser = Parser()
+    wanted = parser.feed(LINES)[0] + parser.finish()
+    kernels = client.get(f"/api/sims/{sim}/kernels").json()["kernels"]
+    assert [k["tot_sim_cycles"] for k in kernels] == [k["tot_sim_cycles"] for k in wanted]
+    files = {file["name"]: file["size"] for file in client.get(f"/api/sims/{sim}/files").json()}
+    assert files.pop("accelsim.log.gz")
+    assert files.pop("kernel-stats.csv") == 14
+    assert files.pop("empty") == 0
+    ((odd, size),) = files.items()
+    assert odd.startswith("deep.odd_name_")
+    assert size == 3
+    packed = client.get(f"/api/sims/{sim}/files/accelsim.log.gz").content
+    assert gzip.decompress(packed) == (folder / "accelsim.log").read_bytes()
+
+
+def test_a_run_is_worked_through(server: Server, client: httpx.Client, folder: Path) -> None:
+    run, sims = new_run(client, [{"params": {"pause": 0}}, {"params": {"pause": 0.01}}, {"params": {"pause": 0}}])
+    code, output = finish(start(server, folder, "--run", run, "--jobs", "2", "--", *command(folder, "{pause}")))
+    assert code == 0, output
+    for sim in sims:
+        assert client.get(f"/api/sims/{sim}").json()["state"] == "succeeded"
+        check_whole(client, sim, folder)
+    assert output.count("succeeded, 6 kernels finished") == 3
+    assert not list((folder / "spool").glob("sim-*"))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_through_a_faulty_network_everything_arrives_once(
+    server: Server, client: httpx.Client, folder: Path, seed: int
+) -> None:
+    run, (sim,) = new_run(client, [{}])
+    with FaultyProxy(server.url, seed, faults=0.25) as proxy:
+        worker = start(server, folder, "--run", run, "--", *command(folder, "0.02"), url=proxy.url)
+        code, output = finish(worker)
+    assert code == 0, output
+    assert proxy.seen > 8
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "succeeded"
+    check_whole(client, sim, folder)
+
+
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_a_worker_killed_and_started_again_goes_on_where_it_was(
+    server: Server, client: httpx.Client, folder: Path, kill: int
+) -> None:
+    run, (sim,) = new_run(client, [{}])
+    at = random.Random(kill).uniform(0.5, 4.5)
+    arguments = ("--", *command(folder, "0.15"))
+    worker = start(server, folder, "--run", run, *arguments)
+    with suppress(subprocess.TimeoutExpired):
+        worker.wait(at)  # the point in time is what is random here
+    worker.kill()
+    finish(worker)
+    code, output = finish(start(server, folder, "--run", run, *arguments))
+    assert code == 0, output
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "succeeded"
+    check_whole(client, sim, folder)
+
+
+def test_a_cancel_reaches_the_simulator(server: Server, client: httpx.Client, folder: Path) -> None:
+    run, (sim,) = new_run(client, [{}])
+    with FaultyProxy(server.url, 3, faults=0.1) as proxy:
+        worker = start(server, folder, "--run", run, "--grace", "1", "--", *command(folder, "5"), url=proxy.url)
+        wait_for(lambda: client.get(f"/api/sims/{sim}").json()["log"]["chunks"] > 0)
+        client.post(f"/api/sims/{sim}/cancel")
+        began = time.monotonic()
+        code, output = finish(worker)
+    assert code == 1
+    assert time.monotonic() - began < 2 * 1.5 + 1 + 5  # two beats, the grace, the delivery
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "cancelled"
+    assert "cancelled" in output
+
+
+def test_sigterm_to_the_worker_is_passed_on_and_reported(server: Server, client: httpx.Client, folder: Path) -> None:
+    run, (sim,) = new_run(client, [{}])
+    worker = start(server, folder, "--run", run, "--grace", "1", "--", *command(folder, "5"))
+    wait_for(lambda: client.get(f"/api/sims/{sim}").json()["log"]["chunks"] > 0)
+    worker.send_signal(signal.SIGTERM)
+    code, _ = finish(worker)
+    shown = client.get(f"/api/sims/{sim}").json()
+    assert (code, shown["state"]) == (1, "failed")
+    assert "SIGTERM" in shown["error"]
+    assert shown["exit_code"] == -signal.SIGTERM
+
+
+def test_exit_0_without_the_simulators_last_line_is_no_success(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    (folder / "accelsim.log").write_text("\n".join(LINES[: len(LINES) // 2]) + "\n")
+    run, (sim,) = new_run(client, [{}])
+    assert finish(start(server, folder, "--run", run, "--", *command(folder, "0")))[0] == 1
+    shown = client.get(f"/api/sims/{sim}").json()
+    assert (shown["state"], shown["exit_code"]) == ("failed", 0)
+    assert "kernels finished" in shown["error"]
+    run, (sim,) = new_run(client, [{}])
+    arguments = ("--run", run, "--success", "exit-code", "--", *command(folder, "0"))
+    assert finish(start(server, folder, *arguments))[0] == 0
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "succeeded"
+
+
+def test_an_exit_code_comes_with_a_reason(server: Server, client: httpx.Client, folder: Path) -> None:
+    run, (sim,) = new_run(client, [{}])
+    assert finish(start(server, folder, "--run", run, "--", *command(folder, "0", "3")))[0] == 1
+    shown = client.get(f"/api/sims/{sim}").json()
+    assert (shown["state"], shown["exit_code"]) == ("failed", 3)
+    assert "exit code 3" in shown["error"]
+
+
+def test_an_unknown_placeholder_is_an_error_before_anything_starts(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, (sim,) = new_run(client, [{"params": {"trace": "x"}}])
+    code, output = finish(start(server, folder, "--run", run, "--", sys.executable, "{trase}"))
+    assert code == 1
+    assert output == f"Error: {{trase}} is no param of {sim}, which has sim, trace\n"
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
+
+
+def test_a_program_that_is_not_there_is_an_error_before_anything_starts(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, (sim,) = new_run(client, [{}])
+    code, output = finish(start(server, folder, "--run", run, "--", "no-such-simulator"))
+    assert (code, output) == (1, "Error: no-such-simulator: no such program\n")
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
+
+
+def test_two_workers_on_one_sim_run_it_once(server: Server, client: httpx.Client, folder: Path) -> None:
+    _, (sim,) = new_run(client, [{}])
+    one, two = (start(server, folder, "--sim", sim, "--", *command(folder, "0.02")) for _ in range(2))
+    codes = sorted(finish(worker)[0] for worker in (one, two))
+    assert codes == [0, 1]
+    check_whole(client, sim, folder)
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "words"),
+    [(None, "wrong", "401"), ("http://127.0.0.1:1", None, "127.0.0.1:1"), ("nonsense", None, "http")],
+)
+def test_a_wrong_server_or_token_is_one_line(server: Server, folder: Path, url: str, token: str, words: str) -> None:
+    options = ["--url", url] if url else []
+    options += ["--token", token] if token else []
+    code, output = finish(
+        start(server, folder, "--run", "run-000000000000", "--give-up-after", "1", *options, "--", "true")
+    )
+    assert code == 1
+    assert words in output
+    assert output.count("\n") == 1
+
+
+def test_step_timing_is_sent_when_the_trace_has_it(server: Server, client: httpx.Client, folder: Path) -> None:
+    trace = folder / "trace"
+    trace.mkdir()
+    parser = Parser()
+    first = (parser.feed(LINES)[0] + parser.finish())[0]
+    kernel = {"name": first["name"], "start_ns": 10, "end_ns": 30, "launch_uid": first["launch_uid"]}
+    step = {"repeat": 0, "index": 0, "kind": "decode", "start_ns": 0, "end_ns": 50, "kernels": [kernel]}
+    (trace / "real_timeline.json").write_text(json.dumps({"meta": {"run_name": "t"}, "steps": [step], "requests": []}))
+    run, (sim,) = new_run(client, [{}])
+    code, output = finish(start(server, folder, "--run", run, "--", *command(folder, "0", "0"), "-trace", "./trace"))
+    assert code == 0, output
+    timing = client.get(f"/api/sims/{sim}/step-timeline").json()
+    assert timing["simulated"]["summary"]["simulation"]["coverage"]["kernels"] == 1
+    assert timing["compare"]["summary"]["wall_ns"]["count"] == 1
