@@ -16,7 +16,7 @@ def main() -> None:
     """Cascade: a control plane for fleets of GPU simulators."""
 
 
-@main.command(epilog="Example: PORT=9000 CASCADE_DATA_DIR=/data/cascade cascade serve")
+@main.command(epilog="Example: cascade serve --port 9000 --data-dir /data/cascade")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, envvar="PORT", show_default=True, show_envvar=True)
 @click.option(

@@ -46,8 +46,9 @@ as_json = click.option("--json", "as_json", is_flag=True, help="JSON as the API 
 
 def show_json(value: Any) -> None:
     """A model, a list of models or plain data as JSON."""
-    plain = [item.model_dump() for item in value] if isinstance(value, list) else value
-    click.echo(json.dumps(plain.model_dump() if hasattr(plain, "model_dump") else plain, ensure_ascii=False, indent=2))
+    from pydantic import TypeAdapter
+
+    click.echo(json.dumps(TypeAdapter(Any).dump_python(value), ensure_ascii=False, indent=2))
 
 
 def clean(text: object) -> str:
