@@ -31,10 +31,16 @@ def copy_checkout(folder: Path) -> Path:
 
 
 class LocalAws:
-    """infra/local_aws.py as a process."""
+    """infra/local_aws.py as a process.
 
-    def __init__(self, log: Path) -> None:
+    Args:
+        log: Where its standard error goes.
+        libraries: A folder of packages that it may import beside what is installed.
+    """
+
+    def __init__(self, log: Path, libraries: Path | None = None) -> None:
         self.log = log
+        self.libraries = libraries
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CASCADE_", "POWERTOOLS_"))}
         self.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
         self.session = boto3.session.Session("test", "test", region_name="us-east-1")
@@ -44,7 +50,7 @@ class LocalAws:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "infra.local_aws", "--port", "0"],
                 cwd=ROOT,
-                env=self.env,
+                env={**self.env, "PYTHONPATH": str(self.libraries)} if self.libraries else self.env,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
