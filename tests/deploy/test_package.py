@@ -75,7 +75,6 @@ def test_importing_the_app_leaves_out_what_few_requests_need() -> None:
         "s3transfer",
         "aws_lambda_powertools",
         "chalicelib.accelsim",
-        "importlib.metadata",
         "numpy",
         "httpx",
     }
