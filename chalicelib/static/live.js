@@ -58,9 +58,12 @@ export class Live {
     this.busy = true;
     this.again = false;
     let wait = SECONDS;
+    const begun = performance.now();
     try {
       const moving = await this.load(this.controller.signal);
       if (this.stopped) return;
+      // A server that takes long to answer is not asked the more.
+      wait = Math.max(wait, (2 * (performance.now() - begun)) / 1000);
       if (moving === false) wait = IDLE_SECONDS;
       this.recovered();
     } catch (error) {

@@ -96,6 +96,7 @@ export class LogPanel {
 
   async tail(signal = this.signal) {
     const page = await call(`sims/${this.simId}/logs?tail=${TAIL}`, { signal });
+    if (this.stopped) return;
     this.model.clear(page.chunks[0]?.seq ?? 0);
     this.model.append(page.chunks, page.next_seq);
     this.begun = true;
@@ -111,8 +112,9 @@ export class LogPanel {
     while (!this.atEnd()) {
       if (!Number.isSafeInteger(this.log.next_seq)) return this.tail(signal);
       if (this.follow && !this.hits.length && this.behind() > BEHIND_MOST) return this.tail(signal);
+      const { era } = this.model;
       const page = await this.page(this.model.high, 1000, signal);
-      if (!page.chunks.length) break;
+      if (era !== this.model.era || !page.chunks.length) break;
       this.model.append(page.chunks, page.next_seq);
       this.grown();
     }
@@ -127,6 +129,7 @@ export class LogPanel {
   async fill(signal) {
     const filled = this.model.filled(this.log.missing);
     if (!filled.length) return;
+    const { era } = this.model;
     for (const [first, last] of filled) {
       const chunks = [];
       for (let from = first; from <= last;) {
@@ -136,6 +139,7 @@ export class LogPanel {
         if (!inside.length || inside.length < page.chunks.length || !Number.isSafeInteger(page.next_seq)) break;
         from = page.next_seq;
       }
+      if (era !== this.model.era) return;
       this.keepPlace(() => this.model.insert(chunks, this.model.low));
       this.forgetHits();
     }
@@ -152,7 +156,9 @@ export class LogPanel {
       const gap = this.log.missing.find(([first, last]) => first <= this.model.low - 1 && this.model.low - 1 <= last);
       if (gap) from = Math.max(0, Math.min(from, gap[0] - (target === null ? step : 0)));
       const end = this.cut ? this.model.low : this.model.low - 1;
+      const { era } = this.model;
       const chunks = await this.range(from, end);
+      if (era !== this.model.era) return;
       this.keepPlace(() => this.model.insert(chunks, from));
       this.cut = false;
       if (this.hits.length) await this.search(false);
@@ -179,11 +185,13 @@ export class LogPanel {
   }
 
   async later() {
-    if (this.reading || this.atEnd()) return;
+    // An attached range is carried on by each refresh.
+    if (this.reading || this.attached || this.atEnd()) return;
     this.reading = true;
     try {
+      const { era } = this.model;
       const page = await this.page(this.model.high, 200);
-      if (page.chunks.length) this.model.append(page.chunks, page.next_seq);
+      if (era === this.model.era && page.chunks.length) this.model.append(page.chunks, page.next_seq);
       this.attached = this.atEnd();
     } catch (error) {
       setText(this.status, words(error));
@@ -375,12 +383,12 @@ export class LogPanel {
     this.hitRows = new Set();
     this.hit = -1;
     this.searchId = (this.searchId ?? 0) + 1;
-    if (this.query.value) this.searchSoon();
+    if (this.query.value) this.searchSoon(false);
   }
 
-  searchSoon() {
+  searchSoon(move = true) {
     clearTimeout(this.typing);
-    this.typing = setTimeout(() => this.search(), 250);
+    this.typing = setTimeout(() => this.search(move), 250);
   }
 
   searchKey(event) {
@@ -451,11 +459,13 @@ export class LogPanel {
     try {
       const end = this.cut ? this.model.low : this.model.low - 1;
       const said = (from) => setText(this.found, `Reading, ${Math.round((100 * from) / Math.max(1, this.log.next_seq))} %`);
+      const { era } = this.model;
       const chunks = await this.range(0, end, said);
-      if (id !== this.searchId) return false;
+      if (id !== this.searchId || era !== this.model.era) return false;
       this.keepPlace(() => this.model.insert(chunks, 0));
       this.cut = false;
       await this.more(this.signal);
+      this.attached = this.atEnd();
     } catch (error) {
       setText(this.found, words(error));
       return false;
@@ -487,6 +497,7 @@ export class LogPanel {
   }
 
   stop() {
+    this.stopped = true;
     this.searchId = -1;
     clearTimeout(this.typing);
     this.resized.disconnect();

@@ -8,6 +8,8 @@ export class LogModel {
 
   /** Hold nothing, next to seq `at`. */
   clear(at) {
+    // Whoever waits for an answer looks whether its range is still the one that is held.
+    this.era = (this.era ?? 0) + 1;
     this.chunks = [];
     this.low = at;
     this.high = at;
@@ -15,10 +17,11 @@ export class LogModel {
     this.lines = 0;
   }
 
-  /** Chunks that follow what is held; `high` is the seq to ask from next. */
+  /** Chunks that follow what is held, each once; `high` is the seq to ask from next. */
   append(chunks, high) {
     for (const { seq, lines } of chunks) {
       const before = this.chunks.at(-1);
+      if (before && seq <= before.seq) continue;
       const expected = before ? before.seq + 1 : this.low;
       const gap = seq > expected ? [expected, seq - 1] : null;
       this.chunks.push({ seq, lines, gap, row: this.rows });

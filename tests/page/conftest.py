@@ -52,12 +52,23 @@ def client(server: Server) -> Iterator[httpx.Client]:
 Open = Callable[..., Any]
 
 
+def _nothing(page: Any) -> None:
+    """The preparation of a page that needs none."""
+
+
 @pytest.fixture
 def open_page(browser: Any, server: Server) -> Iterator[Open]:
     """Opens the page at an address, with the token unless told not to; fails on any error of the page's own."""
     contexts, wrong = [], []
 
-    def opened(address: str = "#/", *, token: str | None = server.token, **options: Any) -> Any:
+    def opened(
+        address: str = "#/",
+        *,
+        token: str | None = server.token,
+        own: tuple[str, ...] = (),
+        prepare: Callable[[Any], None] = _nothing,
+        **options: Any,
+    ) -> Any:
         context = browser.new_context(
             **{"viewport": {"width": 1280, "height": 800}, "accept_downloads": True} | options
         )
@@ -79,12 +90,13 @@ def open_page(browser: Any, server: Server) -> Iterator[Open]:
                 else None
             ),
         )
-        page.on("request", lambda request: _own(request.url))
+        page.on("request", lambda request: _own(request.url, own))
+        prepare(page)
         page.goto(f"{server.url}/{address}")
         return page
 
-    def _own(url: str) -> None:
-        if not url.startswith((f"{server.url}/", "blob:")):
+    def _own(url: str, also: tuple[str, ...]) -> None:
+        if not url.startswith((f"{server.url}/", "blob:", *also)):
             wrong.append(f"request elsewhere: {url}")
 
     yield opened

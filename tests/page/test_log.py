@@ -228,6 +228,7 @@ def test_chunks_put_above_and_between_keep_rows_in_order(open_page: Open) -> Non
             model.clear(low);
             model.append(inside.filter((chunk) => !late.includes(chunk)), high);
             model.append(all.filter(({ seq }) => seq >= high), 30);
+            model.append(all.filter(({ seq }) => seq >= 25), 30);
             model.insert(late, low);
             const from = random(low);
             const above = model.insert(all.filter(({ seq }) => seq >= from && seq < low), from);
