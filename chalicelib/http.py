@@ -42,14 +42,20 @@ def field_error(kind: str, loc: list[str | int], msg: str, value: Any) -> dict[s
 
 def preview(value: Any) -> Any:
     """A short JSON-safe stand-in for what was sent: a body of megabytes must not come back in its error."""
-    if value is None or isinstance(value, (bool, float)):
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return value if abs(value) < 2**63 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, str):
         return value if len(value) <= 100 else value[:100] + "…"
     short = _short.repr(value)
-    return short if "..." in short else value
+    if "..." in short:
+        return short
+    try:
+        json_text(value)
+    except ValueError:
+        return short  # 1e999 is JSON, and infinite once parsed
+    return value
 
 
 _short = reprlib.Repr()
@@ -349,12 +355,16 @@ def answer(endpoint: Endpoint, request: ChaliceRequest) -> Response:
     except CascadeError as error:
         return error_response(error.status, error.detail)
     except Exception:  # noqa: BLE001
-        # The edge of the process: the caller learns nothing of the inside, the log everything but the token.
-        request_id = request.context.get("requestId")
-        logger().exception("unhandled", route=endpoint.path, method=endpoint.method, request_id=request_id)
-        return error_response(500, "internal error")
+        return unhandled(request)
     finally:
         metrics.flush()
+
+
+def unhandled(request: ChaliceRequest) -> Response:
+    """500 for the exception being handled: the caller learns nothing of the inside, the log all but the token."""
+    request_id = request.context.get("requestId")
+    logger().exception("unhandled", route=request.path, method=request.method, request_id=request_id)
+    return error_response(500, "internal error")
 
 
 # What handlers take from a request beside its models.
@@ -412,8 +422,11 @@ def mount(app: Chalice, endpoints: Sequence[Endpoint]) -> None:
     public = {path for path, methods in by_path.items() if all(e.public for e in methods.values())}
 
     def guard(request: ChaliceRequest, get_response: Callable[[ChaliceRequest], Response]) -> Response:
-        if request.path not in public and not authorized(request.headers):
-            return unauthorized()
+        try:
+            if request.path not in public and not authorized(request.headers):
+                return unauthorized()
+        except Exception:  # noqa: BLE001
+            return unhandled(request)  # the secret cannot be read: nobody is let in
         if request.path not in by_path:
             return error_response(404, "not found")
         return get_response(request)

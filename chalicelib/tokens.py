@@ -13,6 +13,6 @@ def valid(secret: str) -> list[bytes]:
 def matches(header: str, tokens: list[bytes]) -> bool:
     """Whether an Authorization header carries one of `tokens`. Takes the same time whatever is wrong with it."""
     scheme, _, given = header.strip().partition(" ")
-    sent = given.strip().encode("utf-8", "surrogateescape")
+    sent = given.strip().encode("utf-8", "surrogatepass")
     found = [hmac.compare_digest(sent, token) for token in tokens]
     return scheme.lower() == "bearer" and any(found)
