@@ -76,7 +76,8 @@ class SimFile(Model):
 
 class UploadBegin(Model):
     size: Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(_whole)] = Field(
-        description="Bytes of the file; exactly as many must be put."
+        description="Bytes of the file; exactly as many must be put. More than a file may have is 413.",
+        json_schema_extra={"maximum": settings.FILE_MAX_BYTES},
     )
 
 

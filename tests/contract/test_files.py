@@ -11,6 +11,7 @@ from chalicelib import blobs, files, settings, table
 from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
+from tests.contract.stored import versions
 from tests.model.faults import Died, dies_at
 
 MIB = 1024 * 1024
@@ -40,7 +41,7 @@ def listed(api: Api, sim: str) -> dict[str, int]:
 
 def stored(sim: str) -> list[str]:
     """One name for each version of an object that the sim's files have."""
-    return sorted(name.rpartition("/")[2] for name, _ in blobs.versions(f"files/{sim}/"))
+    return sorted(name.rpartition("/")[2] for name, _ in versions(f"files/{sim}/"))
 
 
 def test_a_file_comes_back_with_its_description(api: Api, clock: Clock) -> None:

@@ -19,6 +19,7 @@ from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
 from tests.contract.counting import requests
+from tests.contract.stored import versions
 from tests.model.faults import Died, dies_at
 
 MB = 1_000_000
@@ -108,7 +109,7 @@ def test_the_first_stored_chunk_of_a_seq_wins(api: Api, first: int, large: bool)
     for other in (["second"], [], lines, [f"other {n * 31 % 77:x}" for n in range(20_000)]):
         send(api, sim, first, other)
     assert read(api, sim)["chunks"] == [{"seq": first, "lines": lines}]
-    assert len([name for name, _ in blobs.versions("logs/")]) == int(large)
+    assert len([name for name, _ in versions("logs/")]) == int(large)
 
 
 def test_a_repeat_with_other_lines_is_not_parsed(api: Api) -> None:
@@ -266,7 +267,7 @@ def test_a_long_log_as_text_is_a_redirect_on_lambda(lambda_api: Api) -> None:
     assert answer.status == 302
     assert "exports/" in answer.headers["location"]
     assert "X-Amz-Expires=300" in answer.headers["location"]
-    ((name, version),) = blobs.versions("exports/")
+    ((name, version),) = versions("exports/")
     assert blobs.get(name, version) == b"x" * 99 + b"\n" + (b"x" * 99 + b"\n") * 97_999
 
 
@@ -465,7 +466,7 @@ def test_a_large_csv_is_a_redirect_on_lambda(lambda_api: Api, monkeypatch: pytes
     assert text.status == 200
     monkeypatch.setattr(settings, "RESPONSE_MAX_BYTES", len(text.body) - 1)
     assert lambda_api.get(f"/api/sims/{sim}/kernels.csv").status == 302
-    ((name, version),) = blobs.versions("exports/")
+    ((name, version),) = versions("exports/")
     assert blobs.get(name, version) == text.body
 
 

@@ -10,6 +10,7 @@ from chalicelib import blobs, table
 from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
+from tests.contract.stored import versions
 from tests.model.faults import Died, dies_at
 
 MINUTE = 60
@@ -27,7 +28,7 @@ def everything() -> list[tuple[str, str]]:
 
 
 def objects() -> list[str]:
-    return [name for name, _ in blobs.versions("")]
+    return [name for name, _ in versions("")]
 
 
 # Create.

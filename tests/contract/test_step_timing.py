@@ -8,6 +8,7 @@ import pytest
 from chalicelib import blobs
 from tests.aws import Api
 from tests.contract.counting import requests
+from tests.contract.stored import versions
 
 EMPTY: dict[str, Any] = {"steps": [], "summary": {}}
 
@@ -74,10 +75,10 @@ def test_sending_again_replaces_and_leaves_no_bytes_behind(api: Api) -> None:
     for n in range(3):
         large = [f"{n} {i * 7919 % 104729:x}" for i in range(20_000)]
         assert api.post(f"/api/sims/{sim}/step-timeline", {"simulated": {"steps": large, "summary": {}}}).status == 204
-        assert len(list(blobs.versions("timing/"))) == 1
+        assert len(list(versions("timing/"))) == 1
     assert api.get(f"/api/sims/{sim}/step-timeline").json()["simulated"]["steps"] == large
     assert send(api, sim, '{"simulated": {"steps": [], "summary": {}}}').status == 204
-    assert list(blobs.versions("timing/")) == []
+    assert list(versions("timing/")) == []
     assert api.get(f"/api/sims/{sim}/step-timeline").json()["simulated"] == EMPTY
 
 
@@ -96,5 +97,5 @@ def test_over_5_mb_it_is_a_redirect_on_lambda(lambda_api: Api, megabytes: int) -
     answer = lambda_api.get(f"/api/sims/{sim}/step-timeline")
     assert answer.status == (200 if megabytes < 5 else 302)
     if megabytes > 5:
-        ((name, version),) = blobs.versions("exports/")
+        ((name, version),) = versions("exports/")
         assert json.loads(blobs.get(name, version)) == body

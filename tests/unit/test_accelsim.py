@@ -729,7 +729,13 @@ def test_a_block_torn_by_a_gap_is_left_out_not_mixed(data: st.DataObject) -> Non
     kernels += parser.feed(lines[last:])[0] + parser.finish()
 
     starts = [at for at, line in enumerate(lines) if line.startswith("kernel_name =")]
-    ends = [at for at, line in enumerate(lines) if line.startswith("gpgpu_simulation_time =")]
+    ends = [
+        max(
+            at for at in range(start, end) if lines[at].startswith("gpgpu_si")
+        )  # simulation_time, _rate, silicon_slowdown
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+        if any(line.startswith("gpgpu_simulation_time =") for line in lines[start:end])
+    ]
     whole = [b for b, start, end in zip(sample.blocks, starts, ends, strict=False) if end < first or start >= last]
     by_total = {(b["tot_sim_cycles"], b["sim_cycles"]): b for b in sample.blocks}
     for kernel in kernels:
