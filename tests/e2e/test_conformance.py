@@ -33,6 +33,7 @@ def test_every_answer_is_one_that_the_document_allows(tmp_path: Path) -> None:
         client.post(f"/api/sims/{sim_id}/step-timeline", json={"simulated": {"steps": [], "summary": {}}})
         client.put(f"/api/sims/{sim_id}/files/kernel-stats.csv", content=b"a,b\n")
         paths = client.get("/api/openapi.json").json()["paths"]
+        del paths["/api/openapi.json"]  # where the document itself comes from is not tried
         operations = sum(len(methods) for methods in paths.values())
         (tmp_path / "schemathesis.toml").write_text(CONFIG.format(run=run["id"], sim=sim_id))
         done = subprocess.run(
@@ -48,4 +49,4 @@ def test_every_answer_is_one_that_the_document_allows(tmp_path: Path) -> None:
             text=True,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"Tested: {operations}" in done.stdout
+    assert f"Tested: {operations}\n" in done.stdout, done.stdout
