@@ -67,3 +67,12 @@ def test_the_layout_names_what_is_there() -> None:
 def test_the_api_has_the_version_of_the_package() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert version == openapi.VERSION
+
+
+def test_the_tests_that_the_guarantees_name_exist() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    named = re.findall(r"`(tests/[^`:]+)(?:::(\w+))?`", page)
+    assert len(named) > 20
+    for path, function in named:
+        assert (ROOT / path).exists(), path
+        assert not function or f"def {function}(" in (ROOT / path).read_text(), f"{path}::{function}"
