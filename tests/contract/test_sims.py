@@ -322,3 +322,15 @@ def test_a_failing_step_does_not_keep_the_sweep_from_the_rest(
     clock.advance(TIMEOUT + 1)
     counts = sweep()
     assert (counts["settled"], counts["failed"]) == (1, 1)
+
+
+def test_a_sweep_reads_a_hundred_sims_a_request_and_writes_nothing_for_the_living(api: Api, clock: Clock) -> None:
+    _, running = api.new_run(320)
+    for sim in running:
+        beat(api, sim)
+    with requests() as seen:
+        sweep()
+    # 16 shards each of running, to settle and held; runs being deleted; creations under way.
+    assert seen["Query"] == 3 * 16 + 2
+    assert seen["BatchGetItem"] == 16
+    assert set(seen) == {"Query", "BatchGetItem"}
