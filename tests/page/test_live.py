@@ -1,6 +1,7 @@
 """The page stays true while things change, fail and vanish."""
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.e2e.server import Server
 from tests.page import sims
 from tests.page.conftest import Open
+from tests.waiting import eventually
 
 SOON = 3000
 """Milliseconds within which news is shown."""
@@ -40,32 +42,35 @@ def test_a_refresh_is_one_request(open_page: Open, client: httpx.Client) -> None
     run, (sim,) = sims.new_run(client)
     sims.beat(client, sim)
     sims.log(client, sim, 0, "a line")
-    for address, path in (
-        (f"#/runs/{run}", f"/api/runs/{run}"),
-        (f"#/sims/{sim}", f"/api/sims/{sim}"),
-        ("#/", "/api/runs"),
-    ):
+    addresses = {f"#/runs/{run}": f"/api/runs/{run}", f"#/sims/{sim}": f"/api/sims/{sim}", "#/": "/api/runs"}
+    asked: dict[str, list[tuple[float, str]]] = {}
+    pages = []
+    for address, path in addresses.items():
         page = open_page(address)
         expect(page.locator("#pulse")).to_have_text("Live")
-        asked: list[tuple[float, str]] = []
-        page.on("request", lambda request, asked=asked: asked.append((time.monotonic(), request.url)))
-        for _ in range(3):
-            page.wait_for_event("request", timeout=10_000)
-        urls = {url.partition("?")[0] for _, url in asked}
-        assert {url[url.index("/api/") :] for url in urls} == {path}
-        assert asked[-1][0] - asked[0][0] > 3.5, "more often than every 2 s"
-        page.close()
+        pages.append(page)
+        asked[path] = []
+        page.on("request", lambda request, to=asked[path]: to.append((time.monotonic(), request.url)))
+    eventually(lambda: pages[0].wait_for_timeout(100) or all(len(found) >= 3 for found in asked.values()), "3 requests")
+    for path, requests in asked.items():
+        paths = {url.partition("?")[0] for _, url in requests}
+        assert {url[url.index("/api/") :] for url in paths} == {path}
+        gaps = [later - earlier for (earlier, _), (later, _) in pairwise(requests)]
+        assert min(gaps) > 1.5, "more often than every 2 s"
 
 
-def test_what_has_ended_is_asked_for_less_often(open_page: Open, client: httpx.Client) -> None:
+def test_what_has_ended_is_asked_for_every_15_seconds(open_page: Open, client: httpx.Client) -> None:
     run, (sim,) = sims.new_run(client)
     sims.beat(client, sim, "succeeded", exit_code=0)
-    page = open_page(f"#/runs/{run}")
+    page = open_page(f"#/runs/{run}", prepare=lambda page: page.clock.install())
+    expect(page.get_by_role("row", name="succeeded")).to_be_visible()
     expect(page.locator("#pulse")).to_have_text("Live")
-    asked = []
+    asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.wait_for_timeout(6000)
+    page.clock.run_for(12_000)
     assert asked == []
+    with page.expect_response("**/api/runs/*"):
+        page.clock.run_for(4000)
 
 
 def hide(page: Page, hidden: bool) -> None:
@@ -76,20 +81,26 @@ def hide(page: Page, hidden: bool) -> None:
     )
 
 
-def test_a_hidden_tab_backs_off_and_is_fresh_when_seen_again(open_page: Open, client: httpx.Client) -> None:
+def test_a_hidden_tab_is_asked_for_every_30_seconds_and_fresh_when_seen_again(
+    open_page: Open, client: httpx.Client
+) -> None:
     sim = sims.new_sim(client)
     sims.beat(client, sim)
-    page = open_page(f"#/sims/{sim}")
+    page = open_page(f"#/sims/{sim}", prepare=lambda page: page.clock.install())
     expect(page.locator("#pulse")).to_have_text("Live")
     hide(page, True)
-    page.wait_for_event("request", timeout=10_000)  # the one that was due
-    asked = []
+    with page.expect_response("**/api/sims/*"):  # the one that was due
+        page.clock.run_for(3000)
+    page.wait_for_function("document.getElementById('pulse').textContent === 'Live'")
+    asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.wait_for_timeout(6000)
+    page.clock.run_for(25_000)
     assert asked == []
+    with page.expect_response("**/api/sims/*"):
+        page.clock.run_for(6000)
     sims.log(client, sim, 0, "while away")
     hide(page, False)
-    expect(page.get_by_text("while away")).to_be_visible(timeout=1500)
+    expect(page.get_by_text("while away")).to_be_visible()
 
 
 def test_a_server_that_stops_is_told_and_its_return_seen(browser: Any, tmp_path: Path) -> None:
@@ -157,17 +168,19 @@ def test_a_gateways_own_error_page_is_told_in_words(open_page: Open, client: htt
 def test_a_sim_deleted_while_open_says_so_and_is_not_asked_for_again(open_page: Open, client: httpx.Client) -> None:
     run, (sim,) = sims.new_run(client, "soon gone", [{"name": "short-lived"}])
     sims.log(client, sim, 0, "a line")
-    of_sim, of_run = open_page(f"#/sims/{sim}"), open_page(f"#/runs/{run}")
+    of_sim = open_page(f"#/sims/{sim}", prepare=lambda page: page.clock.install())
+    of_run = open_page(f"#/runs/{run}")
     expect(of_sim.get_by_text("a line")).to_be_visible()
     expect(of_run.get_by_role("link", name="short-lived")).to_be_visible()
     client.delete(f"/api/runs/{run}").raise_for_status()
+    of_sim.clock.run_for(3000)
     expect(of_sim.get_by_text("This sim was deleted, with its run, while it was open here.")).to_be_visible(
         timeout=10_000
     )
     expect(of_run.get_by_text("This run was deleted while it was open here.")).to_be_visible(timeout=10_000)
-    asked = []
+    asked: list[str] = []
     of_sim.on("request", lambda request: asked.append(request.url))
-    of_sim.wait_for_timeout(3000)
+    of_sim.clock.run_for(60_000)
     assert asked == []
     of_sim.get_by_role("link", name="All runs").click()
     expect(of_sim.get_by_role("heading", name="Runs")).to_be_visible()

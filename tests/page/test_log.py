@@ -57,7 +57,7 @@ def test_scrolling_up_reads_what_is_above_and_keeps_the_place(open_page: Open, l
     seen: list[str] = []
     box(page).hover()
     for _ in range(400):
-        page.mouse.wheel(0, -900)
+        page.mouse.wheel(0, -5000)
         page.wait_for_timeout(30)
         now = lines(page)
         if now and (not seen or now[0] != seen[-1]):
