@@ -18,3 +18,12 @@ destroy: $(VENV)/dev.stamp
 # CloudFront in front of a deployed stage, which takes files of 64 MiB: docs/aws.md.
 front-door: $(VENV)/dev.stamp
 	@$(BIN)/python -m infra.front_door deploy $(STAGE)
+
+.PHONY: verify-aws cost
+
+# What only AWS can show, on a deployed stage: make verify-aws URL=https://... with CASCADE_TOKEN set.
+verify-aws: $(VENV)/run.stamp
+	@$(BIN)/python -m infra.verify_aws $(or $(URL),$(error set URL to the CASCADE_URL of a stage))
+
+cost: $(VENV)/run.stamp
+	@$(BIN)/python -m infra.cost

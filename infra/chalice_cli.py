@@ -110,7 +110,7 @@ def _pack_byte_code() -> None:
 
     def then_compile(self: Any, version: str, requirements: str, site_packages_dir: str) -> None:
         build(self, version, requirements, site_packages_dir)
-        stage.compile_modules(Path(site_packages_dir))
+        stage.compile_modules(Path(site_packages_dir), Path(site_packages_dir))
 
     setattr(Packager, "_iter_app_filenames", with_compiled)  # noqa: B010
     setattr(Packager, "_build_python_dependencies", then_compile)  # noqa: B010

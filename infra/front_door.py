@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ ORIGIN_MAX_BYTES = 50 * 1024 * 1024
 VIEWER_MODULES = ("chalicelib/__init__.py", "chalicelib/errors.py", "chalicelib/names.py", "chalicelib/tokens.py")
 EDGE_MODULES = ("infra/__init__.py", "infra/edge/__init__.py", "infra/edge/cloudfront.py")
 _CONFIG = "infra/edge/config.json"
-_VERSIONS = ("ViewerVersion", "OriginRequestVersion", "OriginResponseVersion")
+_VERSIONS = {"ViewerVersion": "viewer", "OriginRequestVersion": "origin", "OriginResponseVersion": "origin"}
 
 
 def viewer_package(settings: Mapping[str, str]) -> bytes:
@@ -48,7 +48,7 @@ def origin_package(settings: Mapping[str, str]) -> bytes:
     content = {name: (stages.ROOT / name).read_bytes() for name in wanted} | _config(settings)
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
-        stages.compile_modules(Path(folder))
+        stages.compile_modules(Path(folder), Path(folder))
         content |= {
             str(path.relative_to(folder)): path.read_bytes()
             for path in Path(folder).rglob("*")
@@ -99,11 +99,11 @@ def _zip(content: Mapping[str, bytes], limit: int) -> bytes:
     return made
 
 
-def template(packages: Iterable[bytes]) -> str:
-    """The template, whose versions are named by the code they hold: a change of code makes new ones."""
-    digest = hashlib.sha256(b"".join(packages)).hexdigest()[:12]
+def template(packages: Mapping[str, bytes]) -> str:
+    """The template, each of whose versions is named by the code it holds: new code makes a new one, and only that."""
     text = TEMPLATE.read_text(encoding="utf-8")
-    for name in _VERSIONS:
+    for name, package in _VERSIONS.items():
+        digest = hashlib.sha256(packages[package]).hexdigest()[:12]
         text = re.sub(rf"\b{name}\b", f"{name}{digest}", text)
     return text
 
@@ -147,7 +147,7 @@ class FrontDoor:
         }
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "front-door.yaml"
-            path.write_text(template(packages.values()), encoding="utf-8")
+            path.write_text(template(packages), encoding="utf-8")
             changed = put_stack(self._client("cloudformation"), self.stack, path, parameters)
         say(f"stack {self.stack}: {'changed' if changed else 'nothing to change'}")
         found = self._outputs()

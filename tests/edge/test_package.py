@@ -3,6 +3,7 @@
 import io
 import json
 import platform
+import re
 import subprocess
 import sys
 import zipfile
@@ -77,11 +78,20 @@ def test_nothing_packed_is_secret(packages: dict[str, bytes]) -> None:
         assert json.loads(archive.read("infra/edge/config.json")) == SETTINGS
 
 
-def test_the_same_code_makes_the_same_package_and_other_code_other_versions(packages: dict[str, bytes]) -> None:
+def test_the_same_code_makes_the_same_package(packages: dict[str, bytes]) -> None:
     assert front_door.viewer_package(SETTINGS) == packages["viewer"]
-    other = front_door.viewer_package({**SETTINGS, "CASCADE_TABLE": "other"})
-    assert front_door.template([other]) != front_door.template([packages["viewer"]])
-    assert front_door.template([other]) == front_door.template([other])
+    assert front_door.origin_package(SETTINGS) == packages["origin"]
+
+
+def test_other_code_makes_another_version_of_what_holds_it_and_of_nothing_else(packages: dict[str, bytes]) -> None:
+    def versions(of: dict[str, bytes]) -> list[str]:
+        return sorted(set(re.findall(r"\b\w+Version[0-9a-f]{12}\b", front_door.template(of))))
+
+    before, after = versions(packages), versions({**packages, "viewer": b"other"})
+    assert len(before) == len(after) == 3
+    assert before[:2] == after[:2]
+    assert before[2] != after[2]
+    assert before[2].startswith("ViewerVersion")
 
 
 @pytest.mark.parametrize(("package", "module"), [("viewer", "infra.edge.viewer"), ("origin", "infra.edge.origin")])
@@ -108,7 +118,7 @@ def test_a_package_imports_on_a_bare_runtime(
 
 def test_the_template_with_named_versions_is_valid(packages: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "front-door.yaml"
-    path.write_text(front_door.template(packages.values()))
+    path.write_text(front_door.template(packages))
     done = subprocess.run([Path(sys.executable).with_name("cfn-lint"), path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
