@@ -15,6 +15,9 @@ const LINE_MOST = 2000;
 const TAIL = 2000;
 const LINES_AT_ONCE = 5000;
 const BEHIND_MOST = 20_000;
+const HELD_MOST = 2_000_000;
+const HELD_FOLLOWING = 100_000;
+/** Lines; a tab that follows for days must not hold them all. */
 const SEARCH_UNASKED = 64 * 1024 * 1024;
 const SLICE_MS = 8;
 const pause = () => new Promise((resolve) => { setTimeout(resolve); });
@@ -116,9 +119,18 @@ export class LogPanel {
       const page = await this.page(this.model.high, 1000, signal);
       if (era !== this.model.era || !page.chunks.length) break;
       this.model.append(page.chunks, page.next_seq);
+      this.trim();
       this.grown();
     }
     return undefined;
+  }
+
+  trim() {
+    const most = this.follow && !this.query.value ? HELD_FOLLOWING : HELD_MOST;
+    if (this.model.lines <= most) return;
+    this.keepPlace(() => -this.model.trim(most / 2));
+    this.cut = false;
+    this.forgetHits();
   }
 
   behind() {

@@ -50,6 +50,23 @@ export class LogModel {
     return moved.row - above + (moved.lines.length - first.lines.length);
   }
 
+  /** Let go of the oldest chunks until at most `most` lines are held, and at least one chunk. Returns rows removed above. */
+  trim(most) {
+    let from = 0;
+    let { lines } = this;
+    while (from < this.chunks.length - 1 && lines > most) {
+      lines -= this.chunks[from].lines.length;
+      from += 1;
+    }
+    if (!from) return 0;
+    const kept = this.chunks.slice(from);
+    const before = this.rows;
+    const { high } = this;
+    this.clear(kept[0].seq);
+    this.append(kept, high);
+    return before - this.rows;
+  }
+
   /** Index of the chunk of a seq, or of the first one after it. */
   find(seq) {
     let [from, to] = [0, this.chunks.length];

@@ -242,9 +242,35 @@ def test_chunks_put_above_and_between_keep_rows_in_order(open_page: Open) -> Non
               next = seq + 1;
             }
             const got = Array.from({ length: model.rows }, (_, row) => { const { gap, text } = model.at(row); return gap ? `gap ${gap[0]}-${gap[1]}` : text; });
+            const most = random(40);
+            const { lines, chunks } = model;
+            const removed = model.trim(most);
+            const left = Array.from({ length: model.rows }, (_, row) => { const { gap, text } = model.at(row); return gap ? `gap ${gap[0]}-${gap[1]}` : text; });
+            if (left.join() !== rows.slice(removed).join() && removed) return `trim, seed ${seed}: ${left.join()}`;
+            if (model.lines > most && model.chunks.length > 1) return `trim, seed ${seed}: ${model.lines} of ${lines} held, not ${most}`;
+            if (model.chunks.length < chunks.length && model.chunks.length && model.lines + chunks.at(-model.chunks.length - 1).lines.length <= most) return `trim, seed ${seed}: too much`;
             if (got.join() !== rows.join()) return `seed ${seed}: ${got.join()} is not ${rows.join()}`;
           }
           return null;
         }"""
     )
     assert wrong is None
+
+
+def test_a_tab_that_follows_for_long_lets_go_of_old_lines_and_can_read_them_again(
+    open_page: Open, client: httpx.Client
+) -> None:
+    sim = sims.new_sim(client)
+    sims.beat(client, sim)
+    sims.log(client, sim, 0, "the very first")
+    page = open_page(f"#/sims/{sim}")
+    expect(page.get_by_text("the very first")).to_be_visible()
+    for seq in range(1, 31):
+        sims.log(client, sim, seq, *[f"{seq}.{i}" for i in range(4000)])
+        if seq % 4 == 0:
+            expect(page.get_by_text(f"{seq}.3999", exact=True)).to_be_visible()
+    expect(page.get_by_text("30.3999", exact=True)).to_be_visible()
+    held = box(page).evaluate("(box) => box.scrollHeight / 18")
+    assert held < 101_000
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("the very first")).to_be_in_viewport()
