@@ -234,8 +234,8 @@ class _Run:
             **self.totals,
         }
         cycles = next((k["tot_sim_cycles"] for k in reversed(self.kernels) if k["tot_sim_cycles"] is not None), None)
-        if cycles is not None:
-            new["cycles"] = cycles
+        insns = next((k["tot_sim_insns"] for k in reversed(self.kernels) if k["tot_sim_insns"] is not None), None)
+        new |= {name: total for name, total in (("cycles", cycles), ("insns", insns)) if total is not None}
         if gap:
             new["gaps"] = self.gaps + 1
         # Some of these names are words of DynamoDB's own, so all go by alias.

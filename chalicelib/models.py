@@ -140,6 +140,7 @@ class SimSummary(Model):
     error: str | None = Field(description="The first 256 bytes of the error; the sim has it whole.")
     kernels: int = Field(description="Kernel blocks read from the log.")
     tot_sim_cycles: int | None = Field(description="The simulator's running total after the last kernel.")
+    tot_sim_insns: int | None = Field(description="Likewise; over the cycles it is the IPC of the whole sim so far.")
     log_bytes: int = Field(description="UTF-8 bytes of the log read so far, newlines not counted.")
 
 

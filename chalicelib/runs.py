@@ -47,7 +47,7 @@ PARAMS_PER_READ = 50
 PARAMS_BYTES = 3_500_000
 """A page of params ends with the read that goes over this; the largest 50 sims hold 820 KB, or 4.3 MB in all."""
 HOT_ATTRIBUTES = ("state", "beat", "created_at", "started_at", "finished_at", "exit_code", "error")
-LOG_ATTRIBUTES = ("kernels", "tail", "cycles", "bytes")
+LOG_ATTRIBUTES = ("kernels", "tail", "cycles", "insns", "bytes")
 
 
 @dataclass

@@ -211,6 +211,7 @@ def summary(sim_id: str, name: str, hot: table.Item, log: table.Item | None, now
         error=hot.get("error"),
         kernels=log.get("kernels", 0) + log.get("tail", 0),
         tot_sim_cycles=log.get("cycles"),
+        tot_sim_insns=log.get("insns"),
         log_bytes=log.get("bytes", 0),
     )
 

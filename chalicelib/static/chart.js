@@ -39,7 +39,7 @@ export class Chart {
 
   /** Draw; `words` say in short what the chart shows, for those who do not see it. */
   async set(data, words) {
-    const shape = JSON.stringify([data.xLabel, data.kind, data.series.map((one) => [one.label, one.scale, one.points])]);
+    const shape = JSON.stringify([data.xLabel, data.kind, data.series.map((one) => [one.label, one.axis, one.scale, one.points])]);
     this.data = data;
     setText(this.words, words);
     this.Plot ??= (await import("./uplot-1.6.32.js")).default;

@@ -3,7 +3,7 @@
 import { Refused, address, call, now } from "./api.js";
 import { Chart } from "./chart.js";
 import { command, confirm, foreign, h, setText } from "./dom.js";
-import { FINAL, STATES, bytes, count, cut, duration, mark, time, value } from "./format.js";
+import { FINAL, STATES, bytes, count, cut, decimal, duration, mark, time, value } from "./format.js";
 import { Live, words } from "./live.js";
 import { Bar, badge } from "./states.js";
 import { Table } from "./table.js";
@@ -17,10 +17,15 @@ export const title = () => "Run";
 
 const METRICS = {
   cycles: { label: "Cycles", of: (sim) => sim.tot_sim_cycles },
+  ipc: { label: "IPC", of: ipc, format: decimal },
   kernels: { label: "Kernels", of: (sim) => sim.kernels },
   seconds: { label: "Seconds it ran", of: (sim) => ran(sim) },
   bytes: { label: "Bytes of log", of: (sim) => sim.log_bytes },
 };
+
+function ipc(sim) {
+  return sim.tot_sim_cycles && sim.tot_sim_insns !== null ? sim.tot_sim_insns / sim.tot_sim_cycles : null;
+}
 
 function ran(sim) {
   if (!sim.started_at) return null;
@@ -114,6 +119,7 @@ export function open(root, { id, query, setQuery }) {
       { key: "ran", label: "Ran for", number: true, narrow: false, ticks: true, sort: ran, text: (sim) => duration(ran(sim)) },
       { key: "kernels", label: "Kernels", number: true, narrow: false, sort: (sim) => sim.kernels, text: (sim) => count(sim.kernels) },
       { key: "cycles", label: "Cycles", number: true, sort: (sim) => sim.tot_sim_cycles, text: (sim) => count(sim.tot_sim_cycles) },
+      { key: "ipc", label: "IPC", number: true, narrow: false, sort: ipc, text: (sim) => decimal(ipc(sim)), title: "Instructions over cycles of the whole sim so far" },
       { key: "rate", label: "Log rate", number: true, narrow: false, sort: (sim) => rate(sim), text: (sim) => (FINAL.has(sim.state) || sim.state === "queued" ? "–" : `${bytes(rate(sim) ?? 0)}/s`), title: "Of the last seconds" },
       {
         key: "error",
@@ -290,9 +296,9 @@ export function open(root, { id, query, setQuery }) {
         xLabel: cut(chosen.x, 60),
         x: points.map((point) => point.x),
         xText: (i) => (Number.isInteger(i) ? cut(names[i] ?? "", 24) : ""),
-        series: groups.map((group) => ({ label: cut(group, 40), axis: metric.label, points: true, values: points.map((point) => (point.group === group ? point.y : null)) })),
+        series: groups.map((group) => ({ label: cut(group, 40), axis: metric.label, points: true, format: metric.format, values: points.map((point) => (point.group === group ? point.y : null)) })),
       },
-      some.length ? `${metric.label} of ${count(some.length)} sims across ${names.length} values of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${count(Math.min(...ys))} to ${count(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,
+      some.length ? `${metric.label} of ${count(some.length)} sims across ${names.length} values of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${(metric.format ?? count)(Math.min(...ys))} to ${(metric.format ?? count)(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,
     );
   }
 
