@@ -56,6 +56,8 @@ T = TypeVar("T")
 
 FILE_MAX_BYTES: Final = 64 * 1024 * 1024
 """The API's limit for one file, inclusive."""
+GATEWAY_MAX_BYTES: Final = 10 * 1000 * 1000
+"""Larger requests go through no deployment on AWS without a front door."""
 ANSWER_MAX_BYTES: Final = 64 * 1024 * 1024
 """More than this in a JSON answer is not the API: its pages stay under 5 MB, step timing under 32 MiB."""
 RETRY_AFTER_MAX_S: Final = 300.0
@@ -234,6 +236,9 @@ class Client:
             raise TooLarge(f"{name} has {source.size} bytes, over the 64 MiB limit of a file")
         headers = {"Content-Type": "application/octet-stream"}
         path = f"/sims/{_part(sim_id)}/files/{_part(name)}"
+        if source.size > GATEWAY_MAX_BYTES:
+            # API Gateway may hang up on such a body before it is sent, which looks like a fault of the network.
+            return self._upload_past_the_door(sim_id, name, source)
         try:
             return self._call("PUT", path, _reader(SimFile), source, headers, timeout=self._upload_timeout)
         except TooLarge:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from cascade import sample_log
+from cascade.client import Client
 from chalicelib import settings
 from infra import stage
 from tests.deploy.cloud import STAGE, copy_checkout
@@ -244,6 +245,15 @@ def test_an_upload_that_its_client_leaves_is_ended_by_the_event(client: httpx.Cl
     assert httpx.put(upload["url"], content=b"hello", headers=upload["headers"]).status_code == 200
     found = eventually(lambda: client.get(f"/api/sims/{sim_id}/files").json(), "the event ends the upload", 60)
     assert [(file["name"], file["size"]) for file in found] == [("left.log", 5)]
+
+
+def test_the_client_knows_the_other_way(deployed: Deployed, sims: Any, tmp_path: Path) -> None:
+    sim_id, path = next(sims), tmp_path / "big.bin"
+    path.write_bytes(bytes(12 * MIB))
+    with Client(deployed.url, deployed.token) as cascade:
+        assert cascade.upload_file(sim_id, "big.bin", path).size == 12 * MIB
+        cascade.download_file(sim_id, "big.bin", tmp_path / "back.bin")
+    assert (tmp_path / "back.bin").read_bytes() == path.read_bytes()
 
 
 def test_every_answer_that_grows_fits(client: httpx.Client) -> None:
