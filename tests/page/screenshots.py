@@ -73,7 +73,7 @@ def shoot(page: Page, url: str, words: str, path: Path) -> None:
     page.goto(url)
     page.get_by_text(words).first.wait_for()
     page.wait_for_timeout(500)
-    page.screenshot(path=path)
+    page.screenshot(path=path, full_page="phone" not in path.name)
 
 
 def main() -> None:
