@@ -257,6 +257,7 @@ def test_chunks_put_above_and_between_keep_rows_in_order(open_page: Open) -> Non
     assert wrong is None
 
 
+@pytest.mark.slow
 def test_a_tab_that_follows_for_long_lets_go_of_old_lines_and_can_read_them_again(
     open_page: Open, client: httpx.Client
 ) -> None:
