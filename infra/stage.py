@@ -80,6 +80,9 @@ def prepare(folder: Path, stage: str, outputs: Outputs, deployed: str | None = N
         shutil.copyfile(ROOT / name, folder / name)
     # Lambda can't write next to the code, so without these every cold start would compile all of it.
     compile_modules(folder / "chalicelib", folder)
+    # Chalice keeps each package it ever built, to use it again; the last one is enough for that.
+    for package in sorted((settings / "deployments").glob("*.zip"), key=lambda path: path.stat().st_mtime)[:-1]:
+        package.unlink()
     _write(settings / "config.json", config(stage, outputs, local=local))
     _write(settings / f"policy-{stage}.json", policy(outputs))
     notes = settings / "deployed" / f"{stage}.json"
