@@ -1,5 +1,6 @@
 """`cascade worker`."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def worker(
 ) -> None:
     """Run COMMAND for each sim: heartbeats, log, step timing and files go to the server, cancels reach the simulator.
 
-    Whatever the network or the server does, the simulation goes on; what could not be sent waits on disk.
+    Whatever the network or the server does, the simulation goes on; what could not be sent waits on disk. SIGTERM stops the
+    simulators and reports; a second one leaves what could not be sent for the next worker.
     """
     if (run_id is None) == (sim_id is None):
         raise click.UsageError("give either --run or --sim")
@@ -74,14 +76,16 @@ def worker(
     from cascade.worker.worker import Worker, default_root
     from cascade.worker.worker import forever as no_end
 
-    def connect(timeout: float, give_up_after: float) -> Client:
-        return Client(url, token, timeout=timeout, give_up_after=give_up_after)
-
     root = (spool or default_root()).absolute()
-    settings = Settings(connect, root, grace, success, no_end(give_up_after), keep)
+    hurry = threading.Event()
     with View() as view:
+
+        def connect(timeout: float, give_up_after: float) -> Client:
+            return Client(url, token, timeout=timeout, give_up_after=give_up_after, stop=hurry, on_retry=view.waiting)
+
         try:
-            made = Worker(settings, command, jobs, forever, view)
+            settings = Settings(connect, root, grace, success, no_end(give_up_after), keep)
+            made = Worker(settings, command, jobs, forever, view, hurry)
             run: Callable[[str], int] = made.run_run if run_id else made.run_sim
             code = run(run_id or sim_id or "")
         except (CascadeError, CommandError, OSError) as error:

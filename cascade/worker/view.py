@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+WAITING_S = 30.0
+
 if TYPE_CHECKING:
     from cascade.worker.job import Job
 
@@ -20,6 +22,7 @@ class View:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._jobs: dict[Job, tuple[float, int]] = {}
         self._lock = threading.Lock()
+        self._waited_at: float | None = None
         self._live = (
             Live(get_renderable=self._table, console=self._console, refresh_per_second=2, transient=True)
             if self._console.is_terminal
@@ -41,6 +44,15 @@ class View:
             self._console.print(line, style="red" if error else None)
         else:
             print(line, file=sys.stderr, flush=True)
+
+    def waiting(self, reason: str, seconds: float) -> None:
+        """A call failed and is repeated: said at once, and then not more often than every half minute."""
+        now = time.monotonic()
+        with self._lock:
+            if self._waited_at is not None and now - self._waited_at < WAITING_S:
+                return
+            self._waited_at = now
+        self.say(f"trying again: {reason}")
 
     def begin(self, job: "Job") -> None:
         """A job begins."""

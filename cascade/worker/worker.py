@@ -30,14 +30,24 @@ class Worker:
     Args:
         template: The simulator's command with placeholders.
         wait_for_more: Whether to wait when nothing is queued.
+        hurry: The clients' `stop`: set, no call that fails is repeated any more.
     """
 
-    def __init__(self, settings: Settings, template: Sequence[str], jobs: int, wait_for_more: bool, view: View) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        template: Sequence[str],
+        jobs: int,
+        wait_for_more: bool,
+        view: View,
+        hurry: threading.Event,
+    ) -> None:
         self._settings = settings
         self._template = list(template)
         self._count = jobs
         self._wait_for_more = wait_for_more
         self._view = view
+        self._hurry = hurry
         self._stopping = threading.Event()
         self._why = "the worker was told to stop"
         self._lock = threading.Lock()
@@ -178,6 +188,9 @@ class Worker:
     def _stop(self, number: int) -> None:
         name = signal.Signals(number).name
         self._why = f"the worker was told to stop ({name}): a time limit, a preemption or a person"
+        with self._lock:
+            if self._stopping.is_set() or not self._jobs:
+                self._hurry.set()
         self._stopping.set()
         self._view.say(f"{name}: stopping the simulators and reporting")
         for job in list(self._jobs):

@@ -263,3 +263,34 @@ def test_step_timing_is_sent_when_the_trace_has_it(server: Server, client: httpx
     timing = client.get(f"/api/sims/{sim}/step-timeline").json()
     assert timing["simulated"]["summary"]["simulation"]["coverage"]["kernels"] == 1
     assert timing["compare"]["summary"]["wall_ns"]["count"] == 1
+
+
+def test_a_worker_that_waits_for_the_server_says_so_and_ends_when_told(server: Server, folder: Path) -> None:
+    worker = start(server, folder, "--run", "run-000000000000", "--", "true", url="http://127.0.0.1:1")
+    assert worker.stdout is not None
+    assert worker.stdout.readline().startswith("trying again: http://127.0.0.1:1: ")
+    worker.send_signal(signal.SIGTERM)
+    code, output = finish(worker, 30)
+    assert code == 1
+    assert "Error: http://127.0.0.1:1: " in output
+
+
+def test_a_second_sigterm_leaves_the_rest_for_the_next_worker(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, (sim,) = new_run(client, [{}])
+    with FaultyProxy(server.url, 0, faults=0) as proxy:
+        worker = start(server, folder, "--run", run, "--grace", "1", "--", *command(folder, "5"), url=proxy.url)
+        wait_for(lambda: client.get(f"/api/sims/{sim}").json()["log"]["chunks"] > 0)
+    worker.send_signal(signal.SIGTERM)  # with no server to report to
+    assert worker.stdout is not None
+    while "trying again" not in worker.stdout.readline():
+        assert worker.poll() is None
+    worker.send_signal(signal.SIGTERM)
+    code, output = finish(worker, 30)
+    assert code == 1
+    assert "nothing is lost" in output
+    code, output = finish(start(server, folder, "--run", run, "--", *command(folder, "5")))
+    shown = client.get(f"/api/sims/{sim}").json()
+    assert shown["state"] == "failed"
+    assert "SIGTERM" in shown["error"]
