@@ -1,6 +1,6 @@
 """Study: how well host models predict a step's wall time when its kernels take another time than was measured.
 
-Run it with `python benchmarks/host_queue.py`; it prints a Markdown table, the same one every time.
+It prints the same table every time.
 
 The truth is a host queue (`cascade.timeline.synthetic.run_queue`): the host works before each launch, a launch reaches
 the GPU after a latency, the GPU runs kernels in order with a short delay between two. A step runs through it with its

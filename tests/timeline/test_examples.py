@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cascade.cli import main
 from cascade.client import Client
+from cascade.sample_log import SampleLog
 from cascade.timeline.compare import compare
 from cascade.timeline.kernel_times import from_map
 from cascade.timeline.model import Kernel, RealMeta, RealTimeline, Step, dump, json_schemas
@@ -18,6 +19,7 @@ from cascade.timeline.simulate import simulate
 from cascade.timeline.whole import simulate_and_compare
 from chalicelib.accelsim import Parser
 from tests.e2e.server import Server
+from tests.e2e.shared import LOGS, lines_of
 from tests.timeline.traces import with_times
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -129,10 +131,13 @@ def test_the_schemas_in_docs_are_the_models() -> None:
         )
 
 
-def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path) -> None:
-    from cascade.sample_log import SampleLog
+SAMPLE = list(SampleLog(kernels=3, seed=8).lines())
 
-    lines = list(SampleLog(kernels=3, seed=8).lines())
+
+@pytest.mark.parametrize(
+    "lines", [SAMPLE, *(lines_of(log) for log in LOGS[:2])], ids=lambda lines: f"{len(lines)} lines"
+)
+def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path, lines: list[str]) -> None:
     log = tmp_path / "accelsim.log"
     log.write_text("\n".join(lines) + "\n")
     parser = Parser()
@@ -141,7 +146,7 @@ def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path) -> None:
         Kernel(kernel["name"] or "", 10_000 * n, 10_000 * n + 4_000, launch_uid=kernel["launch_uid"])
         for n, kernel in enumerate(found)
     ]
-    step = Step(repeat=0, index=0, kind="prefill", start_ns=0, end_ns=40_000, kernels=kernels)
+    step = Step(repeat=0, index=0, kind="prefill", start_ns=0, end_ns=10_000 * len(found), kernels=kernels)
     timeline = tmp_path / "real_timeline.json"
     timeline.write_bytes(dump(RealTimeline(meta=RealMeta(run_name="whole"), steps=[step])))
     outputs = [tmp_path / "simulated_timeline.json", tmp_path / "compare.json"]
@@ -153,7 +158,7 @@ def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
     simulated, result = (json.loads(path.read_text()) for path in outputs)
     assert (simulated, result) == simulate_and_compare(timeline, log)
-    assert simulated["summary"]["simulation"]["coverage"]["simulated_kernels"] == 3
+    assert simulated["summary"]["simulation"]["coverage"]["simulated_kernels"] == len(found) > 2
     with Server(tmp_path / "data") as server, Client(server.url, server.token) as client:
         sim = client.create_run("whole", [{}]).sims[0].id
         client.send_step_timeline(sim, simulated, result)
