@@ -38,11 +38,14 @@ def run(url: str, token: str | None, speed: float) -> int:
     if not token:
         click.echo("demo: no token: set CASCADE_TOKEN to what `make run` printed", err=True)
         return 2
-    client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
     try:
-        return _play(client, url, speed)
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+            return _play(client, url, speed)
     except httpx.ConnectError:
         click.echo(f"demo: no server at {url}: start one with `make run`", err=True)
+        return 1
+    except httpx.TransportError as error:
+        click.echo(f"demo: {url} went away: {error}", err=True)
         return 1
     except httpx.HTTPStatusError as error:
         click.echo(
@@ -57,12 +60,16 @@ def _play(client: httpx.Client, url: str, speed: float) -> int:
         "/api/runs",
         json={"name": "demo", "sims": [{"name": name, "params": params} for name, params, _ in PLAN]},
     ).raise_for_status().json()  # fmt: skip
+    click.echo(f"page     {url}/#/runs/{made['id']}")
     click.echo(f"run      {url}/api/runs/{made['id']}")
     for sim, (_, params, _) in zip(made["sims"], PLAN, strict=True):
         click.echo(f"sim      {url}/api/sims/{sim['id']}  {sim['name']} (will be {params['end']})")
         click.echo(f"  log    {url}/api/sims/{sim['id']}/logs?tail=20")
         click.echo(f"  cycles {url}/api/sims/{sim['id']}/kernels.csv")
-    click.echo('Look at any of them with: curl -H "Authorization: Bearer $CASCADE_TOKEN" URL')
+    click.echo(
+        "The one whose machine dies is lost after the heartbeat timeout, 60 s unless the server was told otherwise."
+    )
+    click.echo('Look at the API with: curl -H "Authorization: Bearer $CASCADE_TOKEN" URL')
     failures: list[BaseException] = []
     threads = [
         threading.Thread(target=_guard, args=(failures, client, sim["id"], params["end"], log, speed))
@@ -88,7 +95,7 @@ def _play(client: httpx.Client, url: str, speed: float) -> int:
         time.sleep(0.5)
     for thread in threads:
         thread.join()
-    click.echo(f"done     {url}/api/runs/{made['id']}")
+    click.echo(f"done     {url}/#/runs/{made['id']}")
     return 0
 
 
