@@ -70,7 +70,9 @@ class View:
         )
 
     def _table(self) -> Table:
-        table = Table("sim", "name", "state", "kernels", "cycles", "log", "last beat", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        for title in ("sim", "name", "state", "kernels", "cycles", "log", "last beat"):
+            table.add_column(title, no_wrap=True, overflow="ellipsis", min_width=16 if title == "sim" else None)
         with self._lock:
             jobs = list(self._jobs.items())
         now = time.monotonic()
