@@ -238,7 +238,9 @@ def test_two_workers_on_one_sim_run_it_once(server: Server, client: httpx.Client
     ("url", "token", "words"),
     [(None, "wrong", "401"), ("http://127.0.0.1:1", None, "127.0.0.1:1"), ("nonsense", None, "http")],
 )
-def test_a_wrong_server_or_token_is_told_in_one_line(server: Server, folder: Path, url: str, token: str, words: str) -> None:
+def test_a_wrong_server_or_token_is_told_in_one_line(
+    server: Server, folder: Path, url: str, token: str, words: str
+) -> None:
     options = ["--url", url] if url else []
     options += ["--token", token] if token else []
     code, output = finish(

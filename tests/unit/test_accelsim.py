@@ -730,13 +730,14 @@ def test_a_block_torn_by_a_gap_is_left_out_not_mixed(data: st.DataObject) -> Non
 
     starts = [at for at, line in enumerate(lines) if line.startswith("kernel_name =")]
     ends = [
-        max(
-            at for at in range(start, end) if lines[at].startswith("gpgpu_si")
-        )  # simulation_time, _rate, silicon_slowdown
+        max(at for at in range(start, end) if lines[at].startswith("gpgpu_si"))  # the rows of time, the last of a block
         for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
         if any(line.startswith("gpgpu_simulation_time =") for line in lines[start:end])
     ]
-    whole = [b for b, start, end in zip(sample.blocks, starts, ends, strict=False) if end < first or start >= last]
+    places = list(zip(sample.blocks, starts, ends, strict=False))
+    whole = [b for b, start, end in places if end < first or start >= last]
+    # What says that a limit cut a block short comes behind it: in the gap, or behind the gap, it is not known as its own.
+    decided = [b for b, start, end in places if end + 8 < first or start >= last]
     by_total = {(b["tot_sim_cycles"], b["sim_cycles"]): b for b in sample.blocks}
     for kernel in kernels:
         truth = by_total[kernel["tot_sim_cycles"], kernel["sim_cycles"]]
@@ -744,8 +745,8 @@ def test_a_block_torn_by_a_gap_is_left_out_not_mixed(data: st.DataObject) -> Non
             if key != "stats" or truth in whole:
                 assert kernel[key] == truth[key]  # type: ignore[literal-required]
         assert kernel["stats"].items() <= truth["stats"].items()
-        break_seen = not any(line.startswith("GPGPU-Sim: ** break") for line in lines[first:last])
-        assert kernel["finished"] == truth["finished"] or not break_seen
+        if truth in decided:
+            assert kernel["finished"] == truth["finished"]
     totals = [(kernel["tot_sim_cycles"], kernel["sim_cycles"]) for kernel in kernels]
     assert totals == sorted(totals)
     assert set(totals) >= {(b["tot_sim_cycles"], b["sim_cycles"]) for b in whole}
