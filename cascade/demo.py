@@ -1,11 +1,13 @@
 """`cascade demo`: a run of made-up simulations, at a speed one can watch, that ends in every state a sim can end in."""
 
 import itertools
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import click
@@ -21,10 +23,41 @@ PLAN: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("gemm, 6 MB of L2", {"l2": "6MB", "kernel": "gemm", "end": "succeeded"}, {"kernels": 6, "seed": 1}),
     ("gemm, 4 MB of L2", {"l2": "4MB", "kernel": "gemm", "end": "succeeded"}, {"kernels": 6, "seed": 2}),
     ("two streams", {"l2": "6MB", "kernel": "attention", "end": "succeeded"}, {"kernels": 6, "seed": 3, "streams": 2}),
+    ("steps of a small LLM", {"l2": "6MB", "kernel": "decode", "end": "succeeded"}, {"kernels": 5, "seed": 7}),
     ("hangs in its third kernel", {"l2": "6MB", "kernel": "softmax", "end": "failed"}, {"kernels": 4, "seed": 4, "deadlock_at": 2}),
     ("cancelled half-way", {"l2": "2MB", "kernel": "gemm", "end": "cancelled"}, {"kernels": 12, "seed": 5}),
     ("its machine dies", {"l2": "1MB", "kernel": "gemm", "end": "lost"}, {"kernels": 12, "seed": 6}),
 )  # fmt: skip
+
+
+TIMED = "steps of a small LLM"
+
+
+def step_timing(seed: int = 1) -> dict[str, Any]:
+    """A body for `POST /api/sims/{id}/step-timeline`: what `cascade simulate` and `cascade compare` make of a made-up trace.
+
+    A prefill and 15 decode steps on a GPU whose simulator is up to a fifth off, and knows nine kernels in ten.
+    """
+    # Here since they take a quarter of a second to import.
+    from cascade.timeline import model, synthetic
+    from cascade.timeline.compare import compare
+    from cascade.timeline.kernel_times import KernelTimes
+    from cascade.timeline.simulate import simulate
+
+    random = Random(seed)  # noqa: S311  a simulation, not a secret
+    real = synthetic.timeline(synthetic.llm_run(seed, decode_steps=15, layers=4, scale=0.9), "demo")
+    kernels = [kernel for step in real.steps for kernel in step.kernels]
+    error = {kernel.name: random.uniform(0.85, 1.2) for kernel in kernels}
+    times = {
+        uid: (kernel.name, round((kernel.end_ns - kernel.start_ns) * error[kernel.name]))
+        for uid, kernel in enumerate(kernels, 1)
+        if random.random() < 0.9
+    }
+    simulated = simulate(real, KernelTimes("demo", times, {}, stand_in=False))
+    return {
+        "simulated": json.loads(model.dump(simulated)),
+        "compare": json.loads(model.dump(compare(simulated, real))),
+    }
 
 
 def _local_token() -> str | None:
@@ -66,6 +99,8 @@ def _play(client: httpx.Client, url: str, speed: float) -> int:
         click.echo(f"sim      {url}/api/sims/{sim['id']}  {sim['name']} (will be {params['end']})")
         click.echo(f"  log    {url}/api/sims/{sim['id']}/logs?tail=20")
         click.echo(f"  cycles {url}/api/sims/{sim['id']}/kernels.csv")
+        if sim["name"] == TIMED:
+            click.echo(f"  steps  {url}/#/sims/{sim['id']}?tab=timing")
     click.echo(
         "The one whose machine dies is lost after the heartbeat timeout, 60 s unless the server was told otherwise."
     )
@@ -77,6 +112,8 @@ def _play(client: httpx.Client, url: str, speed: float) -> int:
     ]
     for thread in threads:
         thread.start()
+    (timed,) = (sim["id"] for sim in made["sims"] if sim["name"] == TIMED)
+    client.post(f"/api/sims/{timed}/step-timeline", json=step_timing()).raise_for_status()
     wanted = {
         end: sum(params["end"] == end for _, params, _ in PLAN) for end in ("succeeded", "failed", "cancelled", "lost")
     }

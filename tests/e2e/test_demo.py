@@ -26,6 +26,10 @@ def test_it_ends_in_every_state_and_says_where_to_look(tmp_path: Path) -> None:
         assert f"{server.url}/#/runs/{run['id']}" in done.stdout
         addresses = re.findall(rf"{re.escape(server.url)}(/api/\S+)", done.stdout)
         assert len(addresses) > 6
+        (timed,) = re.findall(r"/#/sims/(sim-\w+)\?tab=timing", done.stdout)
+        timing = client.get(f"/api/sims/{timed}/step-timeline").json()
+        assert [step["kind"] for step in timing["simulated"]["steps"]] == ["prefill"] + 15 * ["decode"]
+        assert 0 < timing["compare"]["summary"]["wall_ns"]["mean_abs_error_pct"] < 20
         for address in addresses:
             assert client.get(address).status_code == 200, address
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Page, sync_playwright
 
-from cascade import sample_log
+from cascade import demo, sample_log
 from tests.e2e.server import Server
 from tests.page import sims
 
@@ -49,7 +49,7 @@ def fill(client: httpx.Client) -> dict[str, str]:
             sims.log(client, sim, seq, *lines[start : start + 200])
     sims.log(client, ids[6], 24, "\x1b[33mwarning\x1b[0m: \x1b[1mcheckpoint\x1b[0m took 14 s", "\x1b[32mok\x1b[0m")
     for sim in ids[:5]:
-        client.post(f"/api/sims/{sim}/step-timeline", json=sims.TIMING).raise_for_status()
+        client.post(f"/api/sims/{sim}/step-timeline", json=demo.step_timing()).raise_for_status()
         client.put(f"/api/sims/{sim}/files/kernel-stats.csv", content=b"x" * 38_290).raise_for_status()
         client.put(f"/api/sims/{sim}/files/accelsim.log.gz", content=os.urandom(912_000)).raise_for_status()
         sims.beat(client, sim, "succeeded", exit_code=0)
@@ -62,7 +62,7 @@ VIEWS = {
     "run": ("#/runs/{run}?x=l2_mb&by=kernel", "Cycles of 9 sims"),
     "log": ("#/sims/{live}", "checkpoint"),
     "kernels": ("#/sims/{done}?tab=kernels", "24 kernels, "),
-    "timing": ("#/sims/{done}?tab=timing", "8 steps; simulated"),
+    "timing": ("#/sims/{done}?tab=timing", "16 steps; simulated"),
     "files": ("#/sims/{done}?tab=files", "kernel-stats.csv"),
     "compare": ("#/compare?a={run}&b={other}&sa={done}&sb={pair}", "cycles, B"),
 }
