@@ -46,14 +46,18 @@ export class TimingPanel {
         { key: "coverage", label: "GPU time covered", number: true, narrow: false, text: (s) => percent(s.coverage), sort: (s) => s.coverage },
       ],
     });
+    this.facts = h("dl", { class: "facts" });
     this.summary = h("div");
+    // A prefill takes many times as long as a decode step, which nobody could see beside it.
+    this.kinds = h("select", { id: "timing-kind", onchange: () => { this.kind = this.kinds.value; this.drawChart(); } });
     this.none = h(
       "div",
       { class: "empty" },
       h("p", {}, "This sim has no step timing. `cascade worker` sends it for a trace that has real_timeline.json; by hand it is made and sent so:"),
       command(`cascade simulate --timeline real_timeline.json --sim ${sim.id} -o simulated_timeline.json\ncascade compare simulated_timeline.json real_timeline.json -o compare.json`),
     );
-    this.full = h("div", { hidden: true }, this.summary, h("h2", {}, "Steps"), this.chart.element, this.steps.element);
+    this.picture = h("div", {}, h("div", { class: "filters" }, h("label", {}, "Show ", this.kinds)), this.chart.element);
+    this.full = h("div", { hidden: true }, this.facts, this.picture, this.summary, h("h2", {}, "Steps"), this.steps.element);
     this.element = h("div", {}, this.none, this.full);
   }
 
@@ -97,27 +101,37 @@ export class TimingPanel {
     const errors = object(object(compare).summary);
     const rows = errorRows([["", errors], ...Object.entries(object(errors.per_kind)).map(([kind, stats]) => [`${kind}: `, stats]), ["requests: ", errors.requests]]);
     const fact = (name, text) => h("div", {}, h("dt", {}, name), h("dd", {}, text));
+    this.facts.replaceChildren(
+      fact("Steps", count(steps.length)),
+      fact("Kernels simulated", `${count(number(coverage.simulated_kernels))} of ${count(number(coverage.kernels))}`),
+      fact("GPU time covered", number(coverage.gpu_time_fraction) === null ? "–" : percent(100 * coverage.gpu_time_fraction)),
+      fact("Not modelled", ns(number(coverage.unmodeled_gpu_ns))),
+      fact("Host model", String(object(object(simulated.summary).simulation).host_model ?? "–")),
+    );
     this.summary.replaceChildren(
-      h(
-        "dl",
-        { class: "facts" },
-        fact("Steps", count(steps.length)),
-        fact("Kernels simulated", `${count(number(coverage.simulated_kernels))} of ${count(number(coverage.kernels))}`),
-        fact("GPU time covered", number(coverage.gpu_time_fraction) === null ? "–" : percent(100 * coverage.gpu_time_fraction)),
-        fact("Not modelled", ns(number(coverage.unmodeled_gpu_ns))),
-        fact("Host model", String(object(object(simulated.summary).simulation).host_model ?? "–")),
-      ),
       ...(rows.length ? [h("h2", {}, "Errors, simulated against measured"), plain("Errors", ["Of", "Count", "Mean", "Mean absolute", "Median absolute", "95 % absolute", "Mean absolute, time"], rows)] : [h("p", { class: "muted" }, "No comparison was sent, so errors are against the walls that the simulated timeline carries.")]),
       ...(kinds.length ? [h("h2", {}, "Kinds of step, simulated"), plain("Kinds of step", ["Kind", "Steps", "Wall, mean", "Wall, 95 %", "Busy, mean", "Busy share"], kinds)] : []),
     );
     this.steps.set(steps);
-    this.chart.element.hidden = steps.length === 0;
-    if (steps.length) {
-      this.chart.set(
-        { kind: "line", xLabel: "Step", x: steps.map((s) => s.key), series: [{ label: "Simulated", axis: "Wall", values: steps.map((s) => s.wall), format: ns }, { label: "Measured", values: steps.map((s) => s.measured), format: ns }] },
-        `${count(steps.length)} steps; simulated ${ns(steps.reduce((sum, s) => sum + (s.wall ?? 0), 0))} in all, measured ${ns(steps.reduce((sum, s) => sum + (s.measured ?? 0), 0))}.`,
-      );
-    }
+    this.drawn = steps;
+    const counts = new Map();
+    for (const { kind } of steps) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    const all = ["", `all ${count(steps.length)} steps`];
+    const choices = [...[...counts].map(([kind, n]) => [kind, `${cut(kind, 40)}, ${count(n)} ${n === 1 ? "step" : "steps"}`]), ...(counts.size > 1 ? [all] : [])];
+    this.kinds.replaceChildren(...choices.map(([value, text]) => h("option", { value }, text)));
+    if (!choices.some(([value]) => value === this.kind)) this.kind = [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
+    this.kinds.value = this.kind;
+    this.picture.hidden = steps.length === 0;
+    if (steps.length) this.drawChart();
+  }
+
+  drawChart() {
+    const steps = this.kind === "" ? this.drawn : this.drawn.filter((step) => step.kind === this.kind);
+    const total = (name) => ns(steps.reduce((sum, step) => sum + (step[name] ?? 0), 0));
+    this.chart.set(
+      { kind: "line", xLabel: "Step", x: steps.map((_, i) => i), series: [{ label: "Simulated", axis: "Wall", values: steps.map((s) => s.wall), format: ns }, { label: "Measured", values: steps.map((s) => s.measured), format: ns }] },
+      `${count(steps.length)} ${this.kind === "" ? "" : `${cut(this.kind, 40)} `}${steps.length === 1 ? "step" : "steps"}; simulated ${total("wall")} in all, measured ${total("measured")}.`,
+    );
   }
 
   stop() {

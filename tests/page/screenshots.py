@@ -62,7 +62,7 @@ VIEWS = {
     "run": ("#/runs/{run}?x=l2_mb&by=kernel", "Cycles of 9 sims"),
     "log": ("#/sims/{live}", "checkpoint"),
     "kernels": ("#/sims/{done}?tab=kernels", "24 kernels, "),
-    "timing": ("#/sims/{done}?tab=timing", "16 steps; simulated"),
+    "timing": ("#/sims/{done}?tab=timing", "15 decode steps; simulated"),
     "files": ("#/sims/{done}?tab=files", "kernel-stats.csv"),
     "compare": ("#/compare?a={run}&b={other}&sa={done}&sb={pair}", "cycles, B"),
 }

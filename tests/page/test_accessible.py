@@ -45,7 +45,7 @@ VIEWS = {
     "run": ("#/runs/{run}?x=l2", "Cycles of 2 sims"),
     "log": ("#/sims/{sim}", "magenta"),
     "kernels": ("#/sims/{sim}?tab=kernels", "5 kernels, "),
-    "timing": ("#/sims/{sim}?tab=timing", "8 steps; simulated"),
+    "timing": ("#/sims/{sim}?tab=timing", "7 decode steps; simulated"),
     "files": ("#/sims/{sim}?tab=files", "stats.csv"),
     "failed": ("#/sims/{failed}", "no trace at /traces/one"),
     "queued": ("#/sims/{queued}", "it waits for a worker"),

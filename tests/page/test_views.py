@@ -303,9 +303,13 @@ def test_step_timing_shows_errors_and_coverage(open_page: Open, client: httpx.Cl
         "441.6 µs",
         "-4.06 %",
         "6.03 %",
-        "8 steps; simulated 12.28 ms in all, measured 12.8 ms",
+        "7 decode steps; simulated 10.78 ms in all, measured 11.2 ms",
     ):
         assert panel.get_by_text(words).count() >= 1, words
+    page.get_by_label("Show").select_option("prefill, 1 step")
+    panel.get_by_text("1 prefill step; simulated 1.5 ms in all, measured 1.6 ms").wait_for()
+    page.get_by_label("Show").select_option("all 8 steps")
+    panel.get_by_text("8 steps; simulated 12.28 ms in all, measured 12.8 ms").wait_for()
     assert cells(page, "Steps", 1)[:2] == ["prefill 0", "decode 1"]
     assert cells(page, "Steps", 5)[0] == "-6.25 %"
     assert cells(page, "Steps", 8)[1] == "91 %"
