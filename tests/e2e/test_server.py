@@ -7,15 +7,13 @@ import resource
 import shutil
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import pytest
 
 from cascade.serve import server as serving
 from cascade.serve.gateway import THREADS
+from tests.e2e import disk
 from tests.e2e.server import Server
 from tests.e2e.wire import Connection
 from tests.waiting import eventually
@@ -363,83 +362,6 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, end: Callable[[Serv
         assert everything(client) == before
 
 
-@pytest.mark.slow
-def test_killed_under_load_it_keeps_whatever_it_answered(tmp_path: Path) -> None:
-    rng = random.Random(SEED)
-    server = Server(tmp_path / "data")
-    with server, server.client() as client:
-        sims = new_sims(client, 6)
-    chunks: dict[str, set[int]] = {sim: set() for sim in sims}
-    files: dict[str, dict[str, bytes]] = {sim: {} for sim in sims}
-    doubtful: dict[str, dict[str, set[bytes]]] = {sim: {} for sim in sims}
-    final: dict[str, str] = {}
-    count = 0
-    lock = threading.Lock()
-
-    def work(n: int, seed: int) -> None:
-        own, sim = random.Random(seed), sims[n]
-        with server.client() as client:
-            while True:
-                try:
-                    step(client, own, sim)
-                except httpx.TransportError:
-                    return
-
-    def step(client: httpx.Client, own: random.Random, sim: str) -> None:
-        nonlocal count
-        url = f"/api/sims/{sim}"
-        if own.random() < 0.3:
-            name, data = f"f{own.randrange(3)}", own.randbytes(own.choice([0, 10, 200_000]))
-            doubtful[sim].setdefault(name, set()).add(data)
-            client.put(f"{url}/files/{name}", content=data).raise_for_status()
-            files[sim][name] = data
-            doubtful[sim][name].clear()
-        elif own.random() < 0.5:
-            seq = max(chunks[sim], default=-1) + 1
-            lines = [f"{seq} {n} " + "x" * own.choice([1, 500]) for n in range(100)]
-            client.post(f"{url}/logs", json={"seq": seq, "lines": lines}).raise_for_status()
-            chunks[sim].add(seq)
-        elif sim not in final and own.random() < 0.02:
-            client.post(f"{url}/heartbeat", json={"state": "succeeded"}).raise_for_status()
-            final[sim] = "succeeded"
-        else:
-            ack = client.post(f"{url}/heartbeat", json={"state": "running"}).raise_for_status().json()
-            assert ack["state"] == final.get(sim, ack["state"])
-        with lock:
-            count += 1
-
-    for _ in range(4):
-        server.start()
-        wanted = count + rng.randrange(60, 200)
-        with ThreadPoolExecutor(len(sims)) as pool:
-            workers = [pool.submit(work, n, rng.random()) for n in range(len(sims))]  # type: ignore[arg-type]
-            eventually(lambda wanted=wanted: count >= wanted, "enough was answered", 60)
-            server.kill()
-            for worker in workers:
-                worker.result()
-        with server, server.client() as client:
-            for sim in sims:
-                shown = client.get(f"/api/sims/{sim}").json()
-                assert shown["state"] == final.get(sim, shown["state"])
-                stored = client.get(f"/api/sims/{sim}/logs", params={"limit": 1000}).json()["chunks"]
-                assert chunks[sim] <= {chunk["seq"] for chunk in stored}
-                assert all(line.startswith(f"{c['seq']} {n} ") for c in stored for n, line in enumerate(c["lines"]))
-                for name, data in files[sim].items():
-                    found = client.get(f"/api/sims/{sim}/files/{name}").raise_for_status().content
-                    # A put that was never answered may have happened, or happened as far as its bytes.
-                    assert found in {data, *doubtful[sim][name]}, name
-                    assert (tmp_path / "data" / "files" / sim / name).read_bytes() in {found, *doubtful[sim][name]}
-                    files[sim][name] = found
-                listed = client.get(f"/api/sims/{sim}/files").json()
-                assert shown["files"] == {"count": len(listed), "bytes": sum(file["size"] for file in listed)}
-
-
-def stored_state(data_dir: Path, sim: str) -> str:
-    with closing(sqlite3.connect(f"file:{data_dir / 'table.sqlite'}?mode=ro", uri=True)) as database:
-        select = "SELECT json_extract(item, '$.state.S') FROM items WHERE pk = ? AND sk = 'a#hot'"
-        return str(database.execute(select, (sim,)).fetchone()[0])
-
-
 def test_a_silent_sim_is_lost_for_good_by_the_schedule(tmp_path: Path) -> None:
     with Server(tmp_path / "data", CASCADE_HEARTBEAT_TIMEOUT_S="1") as server, server.client() as client:
         silent, alive, queued = new_sims(client, 3)
@@ -449,7 +371,7 @@ def test_a_silent_sim_is_lost_for_good_by_the_schedule(tmp_path: Path) -> None:
         def lost() -> bool:
             ack = client.post(f"/api/sims/{alive}/heartbeat", json={"state": "running"}).json()
             assert ack["state"] == "running"
-            return stored_state(tmp_path / "data", silent) == "lost"
+            return disk.states(tmp_path / "data")[silent] == "lost"
 
         # Readers work it out for themselves; only the schedule writes it.
         eventually(lost, "the silent sim is written lost", 15)
