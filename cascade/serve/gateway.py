@@ -196,8 +196,7 @@ class Gateway:
             if expected > SMALL_BYTES and not counted:
                 await held.enter_async_context(self._memory.hold(min(declared or limit, limit) + 1))
                 counted = True
-            async with self._patience():
-                message = await receive()
+            message = await self._receive(receive)
             if message["type"] == "http.disconnect":
                 raise Gone
             # One byte beyond the limit tells the app all there is to tell.
@@ -206,11 +205,19 @@ class Gateway:
             more = message["more_body"]
         return Body(b"".join(parts), complete=not more)
 
-    @asynccontextmanager
-    async def _patience(self) -> AsyncIterator[None]:
+    async def _receive(self, receive: Receive) -> Message:
+        """What the client sends next. Raises Stalled when that takes too long."""
         try:
             async with asyncio.timeout(self.stall_seconds):
-                yield
+                return await receive()
+        except TimeoutError:
+            raise Stalled from None
+
+    async def _take(self, send: Send, piece: bytes, *, more: bool) -> None:
+        """Have the client take a piece of the answer. Raises Stalled when it does not."""
+        try:
+            async with asyncio.timeout(self.stall_seconds):
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError:
             raise Stalled from None
 
@@ -262,15 +269,18 @@ class Gateway:
             answer.body = answer.first + await self._on_a_thread(b"".join, answer.body)
         headers = _with_length(answer, request.method)
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if isinstance(answer.body, bytes) and len(answer.body) <= PIECE_BYTES and not rest:
+            # Nearly every answer.
+            return await self._take(send, b"" if silent else answer.body, more=False)
         async with aclosing(self._pieces(answer)) as pieces:
             async for piece in pieces:
                 if silent:
                     break
-                async with self._patience():
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._take(send, piece, more=True)
         if rest and not request.expects_continue:
             await _drop(rest)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return None
 
     async def _pieces(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         if isinstance(answer.body, bytes):

@@ -338,6 +338,8 @@ def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None],
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nothing stands before it that could say whom it speaks for.
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         # What is left then are functions that still run.
         timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
