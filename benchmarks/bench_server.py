@@ -26,7 +26,7 @@ class Server:
     def __init__(self, command: list[str], folder: str, token: str) -> None:
         env = {**os.environ, "CASCADE_TOKEN": token, "PORT": "0", "CASCADE_DATA_DIR": folder}
         self.token = token
-        self.chunks = 0
+        self.next_seq = [0] * CONNECTIONS
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         for line in self.process.stdout:
@@ -64,11 +64,11 @@ class Server:
 
     def chunk_load(self) -> load.Load:
         """Chunks of 200 lines, in order, on all connections, one sim each."""
-        start = self.chunks
 
         def chunk(connection: load.Connection, worker: int, i: int) -> int:
-            self.chunks = max(self.chunks, start + i + 1)
-            body = json.dumps({"seq": start + i, "lines": [LINE.format(i * 200 + n) for n in range(200)]}).encode()
+            seq = self.next_seq[worker]
+            self.next_seq[worker] += 1
+            body = json.dumps({"seq": seq, "lines": [LINE.format(i * 200 + n) for n in range(200)]}).encode()
             return connection.call("POST", f"/api/sims/{self.sims[CONNECTIONS + worker]}/logs", body)[0]
 
         return load.run(self.url, self.token, CONNECTIONS, SECONDS, chunk)
