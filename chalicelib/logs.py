@@ -86,7 +86,10 @@ def append(sim_id: str, seq: int, lines: list[str]) -> None:
     else:
         metrics.count("Chunks")
         metrics.count("LogBytes", _line_bytes(lines))
-    if seq < _next_seq(log):
+    if log and seq < log["next_seq"]:
+        if log.get("ahead", -1) >= log["next_seq"]:
+            # This may be the retry of a request that moved the cursor and died before what waited behind it was parsed.
+            drain(sim_id, log)
         return
     if seq > _next_seq(log):
         log = _mark_ahead(sim_id, seq)
