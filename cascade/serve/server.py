@@ -62,6 +62,7 @@ def run(host: str | None = None, port: int | None = None, data_dir: Path | None 
     logging.basicConfig(level=logging.WARNING, handlers=[plain])
     # Its warnings are about what clients send, and they are told.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    _leave_no_core()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop_early)
     try:
@@ -101,6 +102,11 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         # Requests that outlived their time; the interpreter would wait for their threads.
         sys.stdout.flush()
         os._exit(0)
+
+
+def _leave_no_core() -> None:
+    """The process's memory holds the token: it must not become a file when it dies."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 class _PlainFormatter(logging.Formatter):

@@ -82,6 +82,7 @@ class Simulator:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
+                    env=_without_the_token(),
                     pass_fds=[lock],
                     start_new_session=True,
                 )
@@ -153,3 +154,8 @@ class Simulator:
         if isinstance(pid, int) and started is not None and warden.start_time(pid) == started:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+
+
+def _without_the_token() -> dict[str, str]:
+    """The environment for a simulator. A script that prints its own, or a core file of it, would send the token along."""
+    return {name: value for name, value in os.environ.items() if name != "CASCADE_TOKEN"}
