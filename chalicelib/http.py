@@ -158,7 +158,8 @@ def stream(parts: Iterator[bytes], content_type: str, filename: str) -> Response
         **SAFE_HEADERS,
     }
     if settings.direct_downloads():
-        return Response(parts, headers, 200)
+        # The first part is made here: what fails before it is an answer still, a 404 perhaps.
+        return Response(_after(next(parts, b""), parts), headers, 200)
     head: list[bytes] = []
     size = 0
     for part in parts:
@@ -172,6 +173,11 @@ def stream(parts: Iterator[bytes], content_type: str, filename: str) -> Response
 
             return redirect_to(rest(), content_type, filename)
     return Response(b"".join(head).decode(), headers, 200)
+
+
+def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
 
 
 # Requests.

@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from chalicelib import blobs, sims, table
+from chalicelib import sims, table
 from chalicelib.http import json_text
-from chalicelib.logs import parser_of, unpack
+from chalicelib.logs import packed_of, parser_of, unpack
 from chalicelib.table import Item
 
 PAGE_BYTES = 4_500_000
@@ -22,8 +22,7 @@ def _pages(sim_id: str, log: Item, first_page: int = 0) -> Iterator[tuple[int, l
     count: int = log.get("kernels", 0)
     if count:
         for item in table.query(sim_id, f"k#{first_page:010d}", f"k#{count - 1:010d}", page=20):
-            data = item["data"] if "data" in item else blobs.get(item["blob"], item["version"])
-            yield int(item["sk"][2:]), unpack(data)
+            yield int(item["sk"][2:]), unpack(packed_of(sim_id, item))
     if log.get("tail"):
         waiting = parser_of(log).tail()
         if waiting is not None:

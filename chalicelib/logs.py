@@ -132,9 +132,20 @@ def _store(sim_id: str, seq: int, lines: list[str]) -> bool:
     return True
 
 
+def packed_of(sim_id: str, item: Item) -> bytes:
+    """What `pack` made of a chunk, or of kernels. Raises NotFound when the sim was deleted since the item was read."""
+    if "data" in item:
+        data: bytes = item["data"]
+        return data
+    try:
+        return blobs.get(item["blob"], item["version"])
+    except blobs.Gone:
+        sims.head(sim_id)
+        raise  # the sim is there, and its bytes are not: that must be seen
+
+
 def _lines_of(sim_id: str, item: Item) -> list[str]:
-    data = item["data"] if "data" in item else blobs.get(item["blob"], item["version"])
-    lines: list[str] = unpack(data)
+    lines: list[str] = unpack(packed_of(sim_id, item))
     return lines
 
 

@@ -54,6 +54,8 @@ def rounds(name: str, count: int = ROUNDS) -> Iterator[random.Random]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("data")) as running:
         yield running
+    complaints = [line for line in running.output[2:] if "Ctrl+C again" not in line]
+    assert not complaints, "".join(complaints)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,8 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.arguments = ["-c", SMALL]
     with server:
         yield server
+    complaints = [line for line in server.output[2:] if "Ctrl+C again" not in line]
+    assert not complaints, "".join(complaints)
 
 
 @pytest.fixture
