@@ -13,8 +13,9 @@ def _hmac(key: bytes, text: str) -> bytes:
 def accepts(method: str, url: str, headers: dict[str, str], secret: str, now: datetime) -> bool:
     """Whether S3 would let this request in at this time. A header that was signed must be sent as it was signed."""
     parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    given = query.pop("X-Amz-Signature", "")
+    found = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(found)
+    given = query.get("X-Amz-Signature", "")
     if query.get("X-Amz-Algorithm") != "AWS4-HMAC-SHA256":
         return False
     begun = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -26,7 +27,8 @@ def accepts(method: str, url: str, headers: dict[str, str], secret: str, now: da
         return False
     if any(name.startswith("x-amz-") and name not in signed for name in sent):
         return False  # S3 takes no such header that was not signed
-    pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query.items())
+    signed_query = [(name, value) for name, value in found if name != "X-Amz-Signature"]
+    pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in signed_query)
     canonical = "\n".join(
         [
             method,
