@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run demo test check fmt bench clean
+.PHONY: run demo test check fmt bench audit clean
 
 $(VENV)/run.stamp: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Cascade needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
@@ -37,7 +37,14 @@ fmt: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks
 
+# Looks up the known weaknesses of what the project depends on. It asks a public service, so it is no part of `make test`,
+# and --strict: where that service is not reached, pip-audit would else call it a success to have looked nothing up.
+audit:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/pip install --disable-pip-version-check --quiet pip-audit
+	$(VENV)-audit/bin/pip-audit --strict --progress-spinner off .
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 include deploy.mk
