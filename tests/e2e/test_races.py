@@ -137,11 +137,12 @@ def test_the_sweep_takes_the_silent_and_never_one_that_was_heard(tmp_path: Path)
             for sim in sims:
                 one.ask("POST", f"/api/sims/{sim}/heartbeat", {"state": "running"})
         began, until = time.monotonic(), time.monotonic() + seconds
-        came_back, ended, checks = Counter[str](), dict[str, str](), Counter[str]()
+        ended, checks = dict[str, str](), Counter[str]()
 
         def keep(n: int) -> None:
             rng = random.Random(f"{SEED} sweep {n}")
             own = beaten[n::8]
+            heard = dict[str, float]()
             with racers(server, 1) as one:
                 while time.monotonic() < until:
                     sim = rng.choice(own)
@@ -152,20 +153,21 @@ def test_the_sweep_takes_the_silent_and_never_one_that_was_heard(tmp_path: Path)
                     sent = time.monotonic()
                     state = one.ask("POST", f"/api/sims/{sim}/heartbeat", {"state": "running"}).json()["state"]
                     assert state == ended.get(sim, "running")
-                    shown = one.ask("GET", f"/api/sims/{sim}").json()["state"]
-                    if time.monotonic() - sent < TIMEOUT_S:
-                        assert shown == ended.get(sim, "running"), f"{sim} was heard and is {shown}"
-                        checks["heard"] += 1
-                    other = rng.choice(own)
-                    came_back[one.ask("GET", f"/api/sims/{other}").json()["state"]] += 1
+                    heard[sim] = sent
+                    # Heard at once, and for as long as it may be silent: the sweep may have looked at it before it was.
+                    for look in (sim, rng.choice(own)):
+                        shown = one.ask("GET", f"/api/sims/{look}").json()["state"]
+                        if time.monotonic() - heard.get(look, 0) < TIMEOUT_S:
+                            assert shown == ended.get(look, "running"), f"{look} was heard and is {shown}"
+                            checks["heard"] += 1
+                        checks[shown] += 1
 
         with ThreadPoolExecutor(8) as pool:
             for done in [pool.submit(keep, n) for n in range(8)]:
                 done.result()
         assert time.monotonic() - began > 5, "the sweep ran some times"
         # It was a race: sims were found on both sides of the timeout, and most checks were in time.
-        assert came_back["lost"] > 10
-        assert came_back["running"] > 10
+        assert checks["lost"] > 10
         assert checks["heard"] > 100
 
         wanted = {sim: ended.get(sim, "lost") for sim in sims}
