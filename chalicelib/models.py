@@ -218,15 +218,20 @@ class Kernel(Model):
     name: str | None = Field(description="Name of the kernel that ended.")
     launch_uid: int | None = Field(description="Its launch uid; null when the log does not say which kernel ended.")
     finished: bool = Field(description="False for the block that a cycle or instruction limit cut short.")
-    stream_id: int | None
-    sim_cycles: int | None
-    sim_insns: int | None
-    ipc: float | None
-    tot_sim_cycles: int | None
-    tot_sim_insns: int | None
-    tot_ipc: float | None
+    stream_id: int | None = Field(description="As printed: 0, or the address of a stream.")
+    sim_cycles: int | None = Field(
+        description="Core cycles since the block before. Of kernels that ran at the same time it is not the kernel's own "
+        "duration, which the simulator does not print."
+    )
+    sim_insns: int | None = Field(description="Thread-level instructions since the block before.")
+    ipc: float | None = Field(description="`sim_insns` over `sim_cycles`, as printed.")
+    tot_sim_cycles: int | None = Field(
+        description="Core cycles since the simulator began; it falls where a simulator was started again."
+    )
+    tot_sim_insns: int | None = Field(description="Thread-level instructions since the simulator began.")
+    tot_ipc: float | None = Field(description="As printed.")
     occupancy: float | None = Field(description="Percent, as printed.")
-    l2_bw_gbps: float | None
+    l2_bw_gbps: float | None = Field(description="GB/s, as printed; versions differ in the clock they divide by.")
     stats: dict[str, int | float | None] | None = Field(
         description="Every other `name = number` of the block; null when the request said `stats=false`."
     )

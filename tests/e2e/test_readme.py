@@ -20,7 +20,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def test_the_curl_calls_answer_as_shown(tmp_path: Path) -> None:
     _, create, report = BLOCKS[:3]
-    (tmp_path / "kernel-stats.csv").write_text("kernel,cycles\nvecadd,1\n")
     with Server(tmp_path / "data") as server:
         env = os.environ | {"CASCADE_URL": server.url, "CASCADE_TOKEN": server.token}
 
@@ -35,12 +34,13 @@ def test_the_curl_calls_answer_as_shown(tmp_path: Path) -> None:
         while at < len(answers):
             value, at = decoder.raw_decode(answers, at)
             shown.append(value)
-    ack, file, detail = shown
+    ack, file, last, detail = shown
     assert ack == {"state": "running", "cancel": False}
-    assert (file["name"], file["size"], file["content_type"]) == ("kernel-stats.csv", 23, "text/csv")
-    assert detail["state"] == "running"
+    assert (file["name"], file["size"], file["content_type"]) == ("kernel-stats.csv", 14, "text/csv")
+    assert last == {"state": "succeeded", "cancel": False}
+    assert (detail["state"], detail["exit_code"]) == ("succeeded", 0)
     assert detail["log"]["lines"] == 1
-    assert detail["files"] == {"count": 1, "bytes": 23}
+    assert detail["files"] == {"count": 1, "bytes": 14}
 
 
 def test_the_commands_are_targets_of_the_makefile() -> None:
