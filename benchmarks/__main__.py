@@ -12,6 +12,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs" / "benchmarks.md"
+FINDINGS = FOLDER / "findings.md"
 NAMES = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
 HEAD = """# Benchmarks
 
@@ -46,7 +47,7 @@ def main() -> None:
         print(table, end="", flush=True)
         parts += [title, table]
     if asked.write:
-        PAGE.write_text("".join(parts), encoding="utf-8")
+        PAGE.write_text("".join([*parts, FINDINGS.read_text(encoding="utf-8")]), encoding="utf-8")
 
 
 if __name__ == "__main__":
