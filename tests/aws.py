@@ -1,14 +1,19 @@
 """Moto as the AWS of the in-process tests, and a caller that plays API Gateway in front of the app."""
 
+import gzip
 import json
+import os
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import moto.core.botocore_stubber as stubber
 
 TOKEN = "test-token"
+GIVEN_TOKEN = os.environ.get("CASCADE_TOKEN", "")
+"""What the environment had before tests/conftest.py put TOKEN there: for `--url` of tests/deploy/test_contract.py."""
 
 # moto in process loses updates under threads unless one lock surrounds its stubber.
 _lock, _call = threading.RLock(), stubber.BotocoreStubber.__call__
@@ -103,11 +108,26 @@ class Api:
     def post(self, path: str, json_body: Any = None, **more: Any) -> Answer:
         return self("POST", path, json_body, **more)
 
+    def packed(self, path: str, json_body: Any) -> Answer:
+        """POST as gzip, which is how more than 6 MB of JSON get past API Gateway."""
+        data = gzip.compress(json.dumps(json_body).encode(), 1)
+        return self("POST", path, data=data, headers={"Content-Type": "application/gzip"})
+
     def put(self, path: str, data: bytes, **more: Any) -> Answer:
         return self("PUT", path, data=data, **more)
 
     def delete(self, path: str, **more: Any) -> Answer:
         return self("DELETE", path, **more)
+
+    def follow(self, answer: Answer) -> bytes:
+        """The bytes that a redirect leads to."""
+        from chalicelib import blobs
+
+        assert answer.status == 302
+        url = urlsplit(answer.headers["location"])
+        found = re.search("(exports|files)/.+", unquote(url.path))
+        assert found, url.path
+        return blobs.get(found[0], parse_qs(url.query)["versionId"][0])
 
     def new_run(self, count: int = 1, **more: Any) -> tuple[str, list[str]]:
         """A run of `count` queued sims: its id and theirs."""

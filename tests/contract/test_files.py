@@ -44,7 +44,7 @@ def stored(sim: str) -> list[str]:
     return sorted(name.rpartition("/")[2] for name, _ in versions(f"files/{sim}/"))
 
 
-def test_a_file_comes_back_with_its_description(api: Api, clock: Clock) -> None:
+def test_a_file_comes_back_with_its_description(api: Api) -> None:
     sim = api.new_sim()
     answer = put(api, sim, "kernel-stats.csv", b"a,b\n")
     assert answer.status == 200
@@ -60,8 +60,6 @@ def test_a_file_comes_back_with_its_description(api: Api, clock: Clock) -> None:
     got = api.get(f"/api/sims/{sim}/files/kernel-stats.csv")
     assert (got.status, got.body) == (200, b"a,b\n")
     assert got.headers["content-type"] == "text/csv"
-    assert got.headers["content-disposition"] == 'attachment; filename="kernel-stats.csv"'
-    assert got.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,15 @@ def test_content_types_are_of_our_own_table(api: Api, name: str, kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"Content-Type": ""}, {"content-TYPE": "application/json"}, {"Content-Type": "text/html"}]
+    "headers",
+    [
+        {},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        # Of any other type API Gateway makes text, and the app answers 415.
+        pytest.param({"Content-Type": ""}, marks=pytest.mark.in_process),
+        pytest.param({"content-TYPE": "application/json"}, marks=pytest.mark.in_process),
+        pytest.param({"Content-Type": "text/html"}, marks=pytest.mark.in_process),
+    ],
 )
 def test_any_content_type_or_none_is_taken(api: Api, headers: dict[str, str]) -> None:
     sim = api.new_sim()
@@ -171,12 +177,14 @@ def test_zero_bytes_are_a_file(api: Api) -> None:
     assert total(api, sim) == {"count": 1, "bytes": 0}
 
 
+@pytest.mark.in_process  # behind API Gateway the object store answers: test_on_lambda_a_download_is_a_short_lived_link
 def test_markup_is_never_served_inline(api: Api) -> None:
     sim = api.new_sim()
     put(api, sim, "a.html", b"<script>alert(1)</script>")
-    headers = api.get(f"/api/sims/{sim}/files/a.html").headers
-    assert headers["content-disposition"].startswith("attachment")
+    headers = api.get(f"/api/sims/{sim}/files/%61%2Ehtml").headers
+    assert headers["content-disposition"] == 'attachment; filename="a.html"'
     assert headers["content-security-policy"] == "sandbox"
+    assert headers["x-content-type-options"] == "nosniff"
 
 
 def test_files_are_listed_by_name(api: Api) -> None:
@@ -189,6 +197,7 @@ def test_files_are_listed_by_name(api: Api) -> None:
 # Limits.
 
 
+@pytest.mark.in_process  # API Gateway takes 10 MB; tests/deploy/test_deploy.py has the way round it
 def test_64_mib_is_a_file_and_one_byte_more_is_not(api: Api) -> None:
     sim = api.new_sim()
     assert put(api, sim, "big", bytes(64 * MIB)).status == 200
@@ -217,10 +226,9 @@ def test_what_a_put_replaces_does_not_count(api: Api, small: None) -> None:
     assert stored(sim) == ["a", "b", "c"]
 
 
-def test_a_put_gives_the_time_of_this_put(api: Api, clock: Clock) -> None:
+def test_a_put_gives_the_time_of_this_put(api: Api) -> None:
     sim = api.new_sim()
     first = put(api, sim, "a", b"x").json()
-    clock.advance(5)
     second = put(api, sim, "a", b"x").json()
     assert second["created_at"] > first["created_at"]
     assert api.get(f"/api/sims/{sim}/files").json() == [second]

@@ -4,12 +4,18 @@ import json
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from chalicelib import http
 from tests.aws import TOKEN, Api
 
 JSON = {"Content-Type": "application/json"}
 BYTES = {"Content-Type": "application/octet-stream"}
+
+
+def unsendable(header: str) -> ParameterSet:
+    """What no HTTP client or server lets through, so that it never gets as far as the app."""
+    return pytest.param(header, marks=pytest.mark.in_process)
 
 
 def send(api: Api, path: str, text: str) -> Any:
@@ -19,16 +25,16 @@ def send(api: Api, path: str, text: str) -> Any:
 @pytest.mark.parametrize(
     "header",
     [
-        "Bearer \ud800",
-        f"Bearer \x00{TOKEN}",
-        f"Bearer {TOKEN}\x00",
+        unsendable("Bearer \ud800"),
+        unsendable(f"Bearer \x00{TOKEN}"),
+        unsendable(f"Bearer {TOKEN}\x00"),
         f"Bearer {TOKEN} {TOKEN}",
         f"Bearer {TOKEN},",
         f"Bearer Bearer {TOKEN}",
         f"Bearer {TOKEN.upper()}",
-        "Bearer " + "x" * 1_000_000,
+        unsendable("Bearer " + "x" * 1_000_000),
     ],
-    ids=ascii,
+    ids=lambda header: ascii(header)[:40],
 )
 def test_no_odd_token_is_let_in_or_breaks_the_check(api: Api, header: str) -> None:
     answer = api.get("/api/runs", token=None, headers={"Authorization": header})
@@ -94,9 +100,7 @@ def test_no_file_name_leaves_its_place_or_splits_a_header(api: Api, name: str) -
 def test_a_name_is_percent_decoded_once(api: Api) -> None:
     sim = api.new_sim()
     assert api.put(f"/api/sims/{sim}/files/%61%2ecsv", b"x", headers=BYTES).json()["name"] == "a.csv"
-    answer = api.get(f"/api/sims/{sim}/files/a.csv")
-    assert answer.headers["content-disposition"] == 'attachment; filename="a.csv"'
-    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert api.get(f"/api/sims/{sim}/files/a.csv").body == b"x"
 
 
 def test_the_last_of_two_equal_keys_counts(api: Api) -> None:

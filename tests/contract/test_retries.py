@@ -10,6 +10,7 @@ from tests.contract.test_logs import CHUNKS, kernels, parsed, send
 from tests.model.faults import Died, dies_at
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", range(1, 14))
 def test_the_retry_of_a_chunk_that_filled_a_gap_parses_what_waited_behind_it(api: Api, call: int, when: Any) -> None:

@@ -22,6 +22,7 @@ CONTRACT = {
     "cancelled": set(),
 }
 REPORTED = ("running", "succeeded", "failed")
+BROUGHT = [state for state in STATES if state != "lost"]
 
 
 def beat(api: Api, sim: str, state: str = "running", **more: Any) -> dict[str, Any]:
@@ -36,17 +37,21 @@ def show(api: Api, sim: str) -> dict[str, Any]:
     return shown
 
 
-def bring(api: Api, clock: Clock, sim: str, state: str) -> None:
-    """Move a queued sim to `state` as life would."""
+def bring(api: Api, sim: str, state: str) -> None:
+    """Move a queued sim to `state`, which is not `lost`, as life would."""
     if state in REPORTED:
         beat(api, sim, state)
     elif state == "cancelled":
         api.post(f"/api/sims/{sim}/cancel")
-    elif state == "lost":
-        beat(api, sim)
-        clock.advance(TIMEOUT + 1)
-        sweep()
     assert show(api, sim)["state"] == state
+
+
+def lose(api: Api, clock: Clock, sim: str) -> None:
+    """Let silence make a queued sim `lost`."""
+    beat(api, sim)
+    clock.advance(TIMEOUT + 1)
+    sweep()
+    assert show(api, sim)["state"] == "lost"
 
 
 def test_the_table_of_transitions_is_the_contracts() -> None:
@@ -55,19 +60,35 @@ def test_the_table_of_transitions_is_the_contracts() -> None:
     assert {"succeeded", "failed", "cancelled"} == FINAL
 
 
-@pytest.mark.parametrize(("before", "reported"), list(itertools.product(STATES, REPORTED)))
-def test_a_heartbeat_moves_where_the_table_allows(api: Api, clock: Clock, before: str, reported: str) -> None:
+@pytest.mark.parametrize(("before", "reported"), list(itertools.product(BROUGHT, REPORTED)))
+def test_a_heartbeat_moves_where_the_table_allows(api: Api, before: str, reported: str) -> None:
     sim = api.new_sim()
-    bring(api, clock, sim, before)
+    bring(api, sim, before)
     after = reported if reported in CONTRACT[before] else before
     assert beat(api, sim, reported) == {"state": after, "cancel": after == "cancelled"}
     assert show(api, sim)["state"] == after
 
 
-@pytest.mark.parametrize("before", STATES)
-def test_cancel_moves_what_has_not_finished(api: Api, clock: Clock, before: str) -> None:
+@pytest.mark.parametrize("reported", REPORTED)
+def test_a_heartbeat_moves_a_lost_sim_where_the_table_allows(api: Api, clock: Clock, reported: str) -> None:
     sim = api.new_sim()
-    bring(api, clock, sim, before)
+    lose(api, clock, sim)
+    assert reported in CONTRACT["lost"]
+    assert beat(api, sim, reported) == {"state": reported, "cancel": False}
+    assert show(api, sim)["state"] == reported
+
+
+def test_cancel_moves_a_lost_sim(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    lose(api, clock, sim)
+    assert api.post(f"/api/sims/{sim}/cancel").json()["state"] == "cancelled"
+    assert beat(api, sim) == {"state": "cancelled", "cancel": True}
+
+
+@pytest.mark.parametrize("before", BROUGHT)
+def test_cancel_moves_what_has_not_finished(api: Api, before: str) -> None:
+    sim = api.new_sim()
+    bring(api, sim, before)
     earlier = show(api, sim)
     answer = api.post(f"/api/sims/{sim}/cancel")
     assert answer.status == 200
@@ -107,15 +128,13 @@ def test_a_repeated_final_heartbeat_keeps_the_first_exit_code_and_error(api: Api
     assert show(api, sim) == first
 
 
-def test_times_are_the_servers_and_have_microseconds(api: Api, clock: Clock) -> None:
+def test_times_are_the_servers_and_have_microseconds(api: Api) -> None:
     sim = api.new_sim()
     queued = show(api, sim)
     assert (queued["started_at"], queued["finished_at"], queued["last_heartbeat_at"]) == (None, None, None)
     beat(api, sim)
     started = show(api, sim)
-    clock.advance(5)
     beat(api, sim)
-    clock.advance(5)
     beat(api, sim, "succeeded")
     done = show(api, sim)
     assert started["started_at"] == started["last_heartbeat_at"] == done["started_at"]
@@ -177,24 +196,30 @@ def test_a_heartbeat_is_exactly_one_request(
     api: Api, clock: Clock, before: str, reported: str, error: str | None
 ) -> None:
     sim = api.new_sim()
-    bring(api, clock, sim, before)
+    if before == "lost":
+        lose(api, clock, sim)
+    else:
+        bring(api, sim, before)
     with requests() as seen:
         beat(api, sim, reported, error=error)
     assert sum(seen.values()) == 1
 
 
+@pytest.mark.in_process
 def test_a_heartbeat_for_nobody_is_one_request(api: Api) -> None:
     with requests() as seen:
         assert api.post("/api/sims/sim-000000000000/heartbeat", {"state": "running"}).status == 404
     assert seen == {"UpdateItem": 1}
 
 
+@pytest.mark.in_process
 def test_an_id_that_cannot_be_costs_no_request(api: Api) -> None:
     with requests() as seen:
         assert api.post("/api/sims/nobody/heartbeat", {"state": "running"}).status == 404
     assert not seen
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("character", ["x", "é", "\U0001f600"])
 def test_the_item_of_a_heartbeat_is_at_most_1_kb(api: Api, character: str) -> None:
     run = api.post("/api/runs", {"name": "n" * 200, "sims": [{"name": "n" * 200}]}).json()

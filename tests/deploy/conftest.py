@@ -11,8 +11,22 @@ import pytest
 from tests.deploy.cloud import STAGE, LocalAws, copy_checkout
 from tests.deploy.gateway import STATUS, Gateway
 
-TIMEOUT_S = "3"
-"""Of a heartbeat, so that the scheduled function finds a silent sim at its first run."""
+HERE = Path(__file__).parent
+TIMEOUT_S = "30"
+"""Of a heartbeat: longer than any test leaves a sim alone, and over by the time the last ones look for the silent sim."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--url", help="of a deployed stage, for the contract tests to run against; CASCADE_TOKEN is its token"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out single values of parameters that contract tests can't be run with over HTTP."""
+    out = {one: one.path.parent == HERE and one.get_closest_marker("in_process") is not None for one in items}
+    config.hook.pytest_deselected(items=[one for one in items if out[one]])
+    items[:] = [one for one in items if not out[one]]
 
 
 @dataclass
@@ -24,11 +38,16 @@ class Deployed:
     output: str
     direct: str
     """URL at the local AWS."""
-    url: str
-    """URL through the enforcing proxy."""
+    proxy: Gateway
+    """Stands before it and enforces what the local AWS does not."""
     token: str
     silent_sim: str
     """Claimed right after the deployment, and never heard of again."""
+
+    @property
+    def url(self) -> str:
+        """URL through the enforcing proxy."""
+        return self.proxy.url
 
     def client(self, url: str | None = None) -> httpx.Client:
         return httpx.Client(base_url=url or self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
@@ -54,7 +73,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         api = gateway.get_rest_apis()["items"][0]
         responses = {kind: gateway.get_gateway_response(restApiId=api["id"], responseType=kind) for kind in STATUS}
         with Gateway(found[1], responses, api["binaryMediaTypes"]) as proxy:
-            made = Deployed(aws, checkout, done.stdout, found[1], proxy.url, token, "")
+            made = Deployed(aws, checkout, done.stdout, found[1], proxy, token, "")
             with made.client() as client:
                 run = client.post("/api/runs", json={"name": "silent", "sims": [{}]}).json()
                 made.silent_sim = client.post(f"/api/runs/{run['id']}/claim", json={"worker": "w"}).json()["id"]

@@ -7,7 +7,8 @@
 | what a function returns, JSON | 6 MiB and 100 | 502 |
 | time until a function answers | 29 s | 504 |
 
-The answers are the gateway responses that were deployed.
+The answers are the gateway responses that were deployed. Of what a function answers, it renames the header that API Gateway
+renames.
 """
 
 import base64
@@ -29,7 +30,15 @@ SECONDS = 29.0
 # What the event of a proxy integration has beside body and headers, measured on one of them.
 ENVELOPE_BYTES = 1500
 
-STATUS = {"REQUEST_TOO_LARGE": 413, "INTEGRATION_TIMEOUT": 504, "DEFAULT_5XX": 502}
+RENAMED = {"www-authenticate": "x-amzn-Remapped-WWW-Authenticate"}
+
+STATUS = {"DEFAULT_4XX": 400, "REQUEST_TOO_LARGE": 413, "INTEGRATION_TIMEOUT": 504, "DEFAULT_5XX": 502}
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Else of a dozen clients at once some are turned away.
+    request_queue_size = 128
 
 
 class Gateway:
@@ -68,8 +77,7 @@ class Gateway:
                     return lambda: gateway.handle(self)
                 raise AttributeError(name)
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
 
@@ -98,7 +106,7 @@ class Gateway:
             try:
                 body = gzip.decompress(body)
             except (EOFError, gzip.BadGzipFile, zlib.error):
-                return self.answer(request, 400, {"Content-Type": "application/json"}, b'{"message": "bad gzip"}')
+                return self.refuse(request, "DEFAULT_4XX")
         if self.event_size(request, body) > EVENT_BYTES:
             return self.refuse(request, "REQUEST_TOO_LARGE")
         return self.forward(request, headers, body)
@@ -135,7 +143,8 @@ class Gateway:
         result = {"statusCode": response.status, "headers": dict(response.getheaders()), "body": answered.decode()}
         if len(json.dumps(result, ensure_ascii=False).encode()) > RESULT_BYTES:
             return self.refuse(request, "DEFAULT_5XX")
-        kept = {k: v for k, v in response.getheaders() if k.lower() not in ("content-length", "transfer-encoding")}
+        dropped = ("content-length", "transfer-encoding")
+        kept = {RENAMED.get(k.lower(), k): v for k, v in response.getheaders() if k.lower() not in dropped}
         return self.answer(request, response.status, kept, answered)
 
     def refuse(self, request: BaseHTTPRequestHandler, kind: str) -> None:
