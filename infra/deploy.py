@@ -364,6 +364,8 @@ def main(arguments: list[str] | None = None) -> int:
             parameters = dict(one.partition("=")[::2] for one in given.parameter)
             url = deployment.deploy(parameters, force=given.force)
             say(f"CASCADE_URL={url}")
+            # The page's own links are relative: without the slash they would leave the stage.
+            say(f"the page: {url}/")
         else:
             if not given.yes:
                 _confirm(given.stage, given.keep_data)

@@ -195,7 +195,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         door = FrontDoor(Deployment(given.stage))
         if given.command == "deploy":
-            say(f"CASCADE_URL={door.deploy()}")
+            url = door.deploy()
+            say(f"CASCADE_URL={url}")
+            say(f"the page: {url}/")
         else:
             door.remove()
             say(f"the front door of stage {given.stage} is removed")

@@ -45,7 +45,8 @@ def sims(client: httpx.Client) -> Any:
 
 def test_it_prints_the_url_after_a_smoke_test(deployed: Deployed) -> None:
     assert "smoke test" in deployed.output
-    assert deployed.direct in deployed.output
+    assert f"CASCADE_URL={deployed.direct}\n" in deployed.output
+    assert deployed.output.endswith(f"the page: {deployed.direct}/\n")
     assert deployed.token not in deployed.output
 
 
@@ -155,7 +156,7 @@ def test_an_error_has_a_detail(client: httpx.Client, method: str, path: str, sta
 def test_without_the_token_nothing_is_told(deployed: Deployed, path: str, authorization: str | None) -> None:
     headers = {"Authorization": authorization.format(token=deployed.token)} if authorization else {}
     answer = httpx.get(deployed.url + path, headers=headers)
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert (answer.status_code, answer.headers["x-amzn-remapped-www-authenticate"]) == (401, "Bearer")
     assert "detail" in answer.json()
 
 
