@@ -3,7 +3,8 @@
     python -m infra.cost
     python -m infra.cost --sims 500 --beat-seconds 10 --price write_units_million=0.7423
 
-Prices are of us-east-1 in US dollars, on demand, as known when this was written; look them up and give your own.
+Prices are those of AWS's public price pages for us-east-1, in US dollars, on demand, first tier, as known when this was
+written; nothing looks them up. Each can be given. Not in the bill: data that leaves AWS, reads of S3, CloudFront.
 """
 
 import argparse
@@ -35,7 +36,6 @@ class Prices:
     alarms_month: float = 0.10
     dashboards_month: float = 3.00
     secrets_month: float = 0.40
-    egress_gib: float = 0.09
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def bill(used: Usage, prices: Prices) -> dict[str, float]:
         "S3": used.s3_puts / 1e3 * prices.s3_puts_thousand + used.s3_gib * prices.s3_gib_month,
         "CloudWatch": used.logs_gib * prices.logs_gib
         + 14 * prices.metrics_month
-        + 6 * prices.alarms_month
+        + 8 * prices.alarms_month  # six, of which two look at two metrics: billed by the metric
         + prices.dashboards_month,
         "Secrets Manager": prices.secrets_month,
     }
