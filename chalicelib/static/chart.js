@@ -66,7 +66,7 @@ export class Chart {
       width: this.host.clientWidth || 600,
       height: HEIGHT,
       scales: {
-        x: { time: false, range: this.data.kind === "points" ? (u, min, max) => [min - 0.5, max + 0.5] : undefined },
+        x: { time: false, range: (u, min, max) => this.xRange(min, max) },
         ...Object.fromEntries(scales.map((name) => [name, { range: (u, min, max) => (min === null ? [0, 1] : [Math.min(0, min), max * 1.05 || 1]) }])),
       },
       cursor: { drag: { x: this.data.kind !== "points", y: false } },
@@ -101,6 +101,14 @@ export class Chart {
     const canvas = this.host.querySelector("canvas");
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${this.label}. ${this.words.textContent}`);
+  }
+
+  /** Left and right end of the x axis; `min` and `max` are those of the data or of what was dragged over. */
+  xRange(min, max) {
+    const [only, another] = new Set(this.data.x);
+    // uPlot makes 0 to 100 of one place alone.
+    if (another === undefined) return [(only ?? 0) - 0.5, (only ?? 0) + 0.5];
+    return this.data.kind === "points" ? [min - 0.5, max + 0.5] : [min, max];
   }
 
   /** Where a chart of categories has its ticks: at each, or as many as fit. */

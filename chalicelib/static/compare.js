@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { Chart } from "./chart.js";
 import { foreign, h, setText } from "./dom.js";
-import { FINAL, count, cut, decimal, percent } from "./format.js";
+import { FINAL, count, counted, cut, decimal, percent } from "./format.js";
 import { Kernels } from "./kernels.js";
 import { Live } from "./live.js";
 import { Table } from "./table.js";
@@ -162,17 +162,18 @@ export function open(root, { query, setQuery }) {
   function drawKernels() {
     const [a, b] = SIDES.map((which) => kernels[which]);
     if (!a || !b) return;
-    const pairs = pairKernels(a.list, b.list);
+    const pairs = pairKernels(a.last, b.last);
     const names = SIDES.map((which) => runs[which]?.sims.find((sim) => sim.id === chosen.sims[which])?.name ?? chosen.sims[which]);
     kernelTitle.replaceChildren("Kernels of A ", foreign(cut(names[0], 80)), " and B ", foreign(cut(names[1], 80)));
     kernelTable.set(pairs);
     chart.element.hidden = pairs.length === 0;
     if (!pairs.length) return;
-    const total = (known) => known.list.reduce((sum, kernel) => sum + (kernel.sim_cycles ?? 0), 0);
+    const total = (known) => known.last.reduce((sum, kernel) => sum + (kernel.sim_cycles ?? 0), 0);
+    const again = SIDES.filter((which) => kernels[which].attempts.length > 1).map((which) => ` The simulator of ${which.toUpperCase()} was started more than once: its last attempt is compared.`).join("");
     const [totalA, totalB] = [total(a), total(b)];
     chart.set(
       { kind: "line", xLabel: "Kernel", x: pairs.map((pair) => pair.position), series: [{ label: "A", axis: "Cycles", values: pairs.map((pair) => pair.a?.sim_cycles ?? null) }, { label: "B", values: pairs.map((pair) => pair.b?.sim_cycles ?? null) }] },
-      `${count(a.list.length)} and ${count(b.list.length)} kernels; ${count(totalA)} and ${count(totalB)} cycles, B ${percent(change(totalA, totalB), true)} against A.`,
+      `${count(a.last.length)} and ${counted(b.last.length, "kernel")}; ${count(totalA)} and ${counted(totalB, "cycle")}, B ${percent(change(totalA, totalB), true)} against A.${again}`,
     );
   }
 

@@ -2,7 +2,7 @@
 
 import { call, path } from "./api.js";
 import { foreign, h, save, setText } from "./dom.js";
-import { bytes, time } from "./format.js";
+import { bytes, counted, time } from "./format.js";
 import { words } from "./live.js";
 import { Table } from "./table.js";
 
@@ -17,7 +17,7 @@ export class FilesPanel {
       empty: "No file yet. A simulator uploads its output files before its last heartbeat.",
       columns: [
         { key: "name", label: "File", sort: (file) => file.name, fill: (cell, file) => { if (!cell.firstChild) { cell.title = file.name; cell.append(foreign(file.name)); } } },
-        { key: "size", label: "Size", number: true, sort: (file) => file.size, fill: (cell, file) => { setText(cell, bytes(file.size)); cell.title = `${file.size} bytes`; } },
+        { key: "size", label: "Size", number: true, sort: (file) => file.size, fill: (cell, file) => { setText(cell, bytes(file.size)); cell.title = counted(file.size, "byte"); } },
         { key: "type", label: "Type", narrow: false, sort: (file) => file.content_type, text: (file) => file.content_type },
         { key: "created", label: "Stored", narrow: false, sort: (file) => file.created_at, fill: (cell, file) => { if (cell.at !== file.created_at) { cell.at = file.created_at; cell.replaceChildren(time(file.created_at)); } } },
         { key: "get", label: "Download", fill: (cell, file) => { if (!cell.firstChild) cell.append(h("button", { type: "button", "aria-label": `Download ${file.name}`, onclick: () => this.download(file.name) }, "Download")); } },

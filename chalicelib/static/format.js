@@ -16,6 +16,15 @@ export function count(value) {
   return value === null || value === undefined ? "–" : whole.format(value);
 }
 
+/** A count with its noun: 1 sim, 2 sims. */
+export const counted = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+/** A number that names something: no separators. Above 2^53 the page has it rounded, so it says so. */
+export function id(value) {
+  if (value === null || value === undefined) return "–";
+  return Number.isSafeInteger(value) ? String(value) : `≈${BigInt(value)}`;
+}
+
 /** A decimal with at most `digits` significant digits. */
 export function decimal(value, digits = 4) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";

@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { h, save, setText } from "./dom.js";
-import { FINAL, ansi, bytes, count, stripped, visible } from "./format.js";
+import { FINAL, ansi, bytes, count, counted, stripped, visible } from "./format.js";
 import { words } from "./live.js";
 import { LogModel } from "./logmodel.js";
 
@@ -336,8 +336,8 @@ export class LogPanel {
 
   sayWhatIsThere(sim) {
     const { log } = sim;
-    const gaps = log.missing.length ? `, ${count(log.missing.reduce((sum, [first, last]) => sum + last - first + 1, 0))} chunks missing` : "";
-    setText(this.status, log.chunks ? `${count(log.lines)} lines, ${bytes(log.bytes)}${gaps}` : "");
+    const gaps = log.missing.length ? `, ${counted(log.missing.reduce((sum, [first, last]) => sum + last - first + 1, 0), "chunk")} missing` : "";
+    setText(this.status, log.chunks ? `${counted(log.lines, "line")}, ${bytes(log.bytes)}${gaps}` : "");
     this.none.hidden = log.chunks > 0;
     this.box.hidden = log.chunks === 0;
     if (log.chunks) this.fit();
@@ -378,7 +378,7 @@ export class LogPanel {
       { class: `log-row${kind}` },
       h("span", { class: "seq", title: `chunk ${seq}` }, first ? String(seq) : ""),
       line,
-      long ? h("button", { type: "button", onclick: () => this.showWhole(text) }, `+ ${count(text.length - LINE_MOST)} characters`) : null,
+      long ? h("button", { type: "button", onclick: () => this.showWhole(text) }, `+ ${counted(text.length - LINE_MOST, "character")}`) : null,
     );
   }
 

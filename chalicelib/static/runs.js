@@ -2,7 +2,7 @@
 
 import { address, call } from "./api.js";
 import { command, foreign, h, setText } from "./dom.js";
-import { count, cut, time } from "./format.js";
+import { count, counted, cut, time } from "./format.js";
 import { Live } from "./live.js";
 import { Bar } from "./states.js";
 import { Table } from "./table.js";
@@ -81,9 +81,9 @@ export function open(root) {
         hits.push(...page.runs.filter((run) => run.name.toLowerCase().includes(wanted) || run.id.includes(wanted)));
         cursor = page.next_cursor;
         draw(hits);
-        setText(found, `${count(hits.length)} of ${count(searched)} runs${cursor ? ", searching on" : ""}`);
+        setText(found, `${count(hits.length)} of ${counted(searched, "run")}${cursor ? ", searching on" : ""}`);
       } while (cursor && searched < SEARCH_MOST);
-      if (cursor) setText(found, `${count(hits.length)} of the newest ${count(searched)} runs; older ones were not searched`);
+      if (cursor) setText(found, `${count(hits.length)} of the newest ${counted(searched, "run")}; older ones were not searched`);
     } catch (error) {
       if (!mine.signal.aborted) setText(found, `The search stopped: ${error.message}`);
     }

@@ -2,7 +2,7 @@
 
 import { Refused, address, call, now } from "./api.js";
 import { command, confirm, foreign, h, setText } from "./dom.js";
-import { FINAL, bytes, count, cut, duration, localClock, seconds, time, value } from "./format.js";
+import { FINAL, bytes, count, counted, cut, duration, localClock, seconds, time, value } from "./format.js";
 import { FilesPanel } from "./files.js";
 import { KernelsPanel } from "./kernels.js";
 import { Live, words } from "./live.js";
@@ -94,7 +94,7 @@ export function open(root, { id, query, setQuery }) {
     setText(error, found.error ?? "");
     setText(at.worker, found.worker ? cut(found.worker, 80) : "–");
     setText(at.kernels, count(found.kernels));
-    setText(at.log, `${count(found.log.lines)} lines, ${bytes(found.log.bytes)}`);
+    setText(at.log, `${counted(found.log.lines, "line")}, ${bytes(found.log.bytes)}`);
     setText(at.files, found.files.count ? `${found.files.count}, ${bytes(found.files.bytes)}` : "–");
     setText(at.code, found.exit_code === null ? "–" : String(found.exit_code));
     help.hidden = found.state !== "queued";

@@ -3,7 +3,7 @@
 import { Refused, call } from "./api.js";
 import { Chart } from "./chart.js";
 import { command, foreign, h } from "./dom.js";
-import { count, cut, ns, percent } from "./format.js";
+import { count, counted, cut, id, ns, percent } from "./format.js";
 import { Table } from "./table.js";
 
 const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
@@ -37,7 +37,7 @@ export class TimingPanel {
       empty: "The timeline has no steps.",
       columns: [
         { key: "kind", label: "Step", sort: (s) => `${s.kind} ${s.index}`, fill: (cell, s) => { cell.replaceChildren(foreign(cut(`${s.kind} ${s.index}`))); } },
-        { key: "repeat", label: "Repeat", number: true, narrow: false, text: (s) => count(s.repeat), sort: (s) => s.repeat },
+        { key: "repeat", label: "Repeat", number: true, narrow: false, text: (s) => id(s.repeat), sort: (s) => s.repeat },
         { key: "wall", label: "Simulated wall", number: true, text: (s) => ns(s.wall), sort: (s) => s.wall },
         { key: "measured", label: "Measured wall", number: true, text: (s) => ns(s.measured), sort: (s) => s.measured },
         { key: "error", label: "Error", number: true, text: (s) => percent(s.error, true), sort: (s) => s.error },
@@ -53,8 +53,8 @@ export class TimingPanel {
     this.none = h(
       "div",
       { class: "empty" },
-      h("p", {}, "This sim has no step timing. `cascade worker` sends it for a trace that has real_timeline.json; by hand it is made and sent so:"),
-      command(`cascade simulate --timeline real_timeline.json --sim ${sim.id} -o simulated_timeline.json\ncascade compare simulated_timeline.json real_timeline.json -o compare.json`),
+      h("p", {}, "This sim has no step timing. `cascade worker` sends it for a trace that has real_timeline.json; by hand it is made and sent so, where CASCADE_URL and CASCADE_TOKEN are set:"),
+      command(`cascade simulate --timeline real_timeline.json --sim ${sim.id} -o simulated_timeline.json\ncascade compare simulated_timeline.json real_timeline.json -o compare.json\ncascade timeline send ${sim.id} --simulated simulated_timeline.json --compare compare.json`),
     );
     this.picture = h("div", {}, h("div", { class: "filters" }, h("label", {}, "Show ", this.kinds)), this.chart.element);
     this.full = h("div", { hidden: true }, this.facts, this.picture, this.summary, h("h2", {}, "Steps"), this.steps.element);
@@ -116,8 +116,8 @@ export class TimingPanel {
     this.drawn = steps;
     const counts = new Map();
     for (const { kind } of steps) counts.set(kind, (counts.get(kind) ?? 0) + 1);
-    const all = ["", `all ${count(steps.length)} steps`];
-    const choices = [...[...counts].map(([kind, n]) => [kind, `${cut(kind, 40)}, ${count(n)} ${n === 1 ? "step" : "steps"}`]), ...(counts.size > 1 ? [all] : [])];
+    const all = ["", `all ${counted(steps.length, "step")}`];
+    const choices = [...[...counts].map(([kind, n]) => [kind, `${cut(kind, 40)}, ${counted(n, "step")}`]), ...(counts.size > 1 ? [all] : [])];
     this.kinds.replaceChildren(...choices.map(([value, text]) => h("option", { value }, text)));
     if (!choices.some(([value]) => value === this.kind)) this.kind = [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
     this.kinds.value = this.kind;
@@ -130,7 +130,7 @@ export class TimingPanel {
     const total = (name) => ns(steps.reduce((sum, step) => sum + (step[name] ?? 0), 0));
     this.chart.set(
       { kind: "line", xLabel: "Step", x: steps.map((_, i) => i), series: [{ label: "Simulated", axis: "Wall", values: steps.map((s) => s.wall), format: ns }, { label: "Measured", values: steps.map((s) => s.measured), format: ns }] },
-      `${count(steps.length)} ${this.kind === "" ? "" : `${cut(this.kind, 40)} `}${steps.length === 1 ? "step" : "steps"}; simulated ${total("wall")} in all, measured ${total("measured")}.`,
+      `${counted(steps.length, this.kind === "" ? "step" : `${cut(this.kind, 40)} step`)}; simulated ${total("wall")} in all, measured ${total("measured")}.`,
     );
   }
 

@@ -43,7 +43,7 @@ def simulate(client: httpx.Client, sim: str, kernels: int = 4, **options: Any) -
 
 
 def blocks(first: int, last: int) -> list[str]:
-    """The shortest log of kernels `first` to `last`, each of as many cycles as its number."""
+    """The shortest log of one process's kernels `first` to `last`, each of as many cycles as its number."""
     return [
         line
         for i in range(first, last + 1)
@@ -55,7 +55,7 @@ def blocks(first: int, last: int) -> list[str]:
             f"gpu_sim_cycle = {i}",
             f"gpu_sim_insn = {2 * i}",
             "gpu_ipc = 2.0",
-            f"gpu_tot_sim_cycle = {i}",
+            f"gpu_tot_sim_cycle = {i * (i + 1) // 2}",
             f"gpu_tot_sim_insn = {i}",
             "gpgpu_simulation_time = 0 days, 0 hrs, 0 min, 44 sec (44 sec)",
             "gpgpu_simulation_rate = 81894 (inst/sec)",

@@ -254,7 +254,7 @@ def test_a_queued_sim_says_how_a_worker_is_started(open_page: Open, client: http
     page.get_by_text("No line yet.").wait_for()
     for tab, words in (
         ("Kernels", "No kernel"),
-        ("Step timing", "cascade simulate --timeline"),
+        ("Step timing", f"cascade timeline send {sim} --simulated simulated_timeline.json --compare compare.json"),
         ("Files", "No file yet"),
     ):
         page.get_by_role("tab", name=tab).click()
@@ -289,6 +289,137 @@ def test_more_kernels_than_a_page_are_all_read(open_page: Open, client: httpx.Cl
     page.get_by_text("1,210 kernels", exact=True).wait_for()
     page.get_by_role("columnheader", name="#").get_by_role("button").click()
     assert cells(page, "Kernels", 2)[:2] == ["k1210", "k1209"]
+
+
+def ended(*kernels: tuple[int, int, int], stream: int = 0) -> list[str]:
+    """A log of one process: kernels as they ended, each as (launch uid, cycles since the block before, total)."""
+    return [
+        line
+        for uid, cycles, total in kernels
+        for line in (
+            f"launching kernel name: k{uid} uid: {uid} cuda_stream_id: {stream}",
+            f"Destroy streams for kernel {uid}: size 0",
+            f"kernel_name = k{uid} ",
+            f"kernel_launch_uid = {uid} ",
+            f"kernel_stream_id = {stream}",
+            f"gpu_sim_cycle = {cycles}",
+            f"gpu_sim_insn = {2 * cycles}",
+            "gpu_ipc = 2.0",
+            f"gpu_tot_sim_cycle = {total}",
+            f"gpu_tot_sim_insn = {2 * total}",
+            "gpu_tot_ipc = 2.0",
+            "gpgpu_simulation_time = 0 days, 0 hrs, 0 min, 44 sec (44 sec)",
+            "gpgpu_simulation_rate = 81894 (inst/sec)",
+            "gpgpu_simulation_rate = 2670 (cycle/sec)",
+            "gpgpu_silicon_slowdown = 528089x",
+        )
+    ]
+
+
+def test_of_a_sim_that_began_anew_the_last_attempt_is_shown_and_the_earlier_ones_can_be(
+    open_page: Open, client: httpx.Client
+) -> None:
+    run, (sim, other) = sims.new_run(client, "anew", [{"name": "twice"}, {"name": "once"}])
+    sims.log(client, sim, 0, *ended((1, 38790, 38790)))
+    sims.log(client, sim, 1, *ended((1, 38790, 38790), (2, 32031, 70821)))
+    sims.log(client, other, 0, *ended((1, 38790, 38790)))
+    page = open_page(f"#/sims/{sim}?tab=kernels")
+    page.get_by_text("2 kernels, 70,821 cycles in all").wait_for()
+    assert cells(page, "Kernels", 1) == ["1", "2"]
+    assert cells(page, "Kernels", 5) == ["38,790", "32,031"]
+    page.get_by_text("was started 2 times").wait_for()
+    attempt = page.get_by_label("Attempt")
+    assert attempt.locator("option").all_inner_texts() == ["2 of 2: 2 kernels", "1 of 2: 1 kernel"]
+    attempt.select_option("1 of 2: 1 kernel")
+    page.get_by_text("1 kernel, 38,790 cycles in all").wait_for()
+    assert cells(page, "Kernels", 1) == ["0"]
+    # A new attempt is shown by itself to who looks at the last one, and to nobody else.
+    attempt.select_option("2 of 2: 2 kernels")
+    sims.log(client, sim, 2, *ended((1, 38790, 38790)))
+    page.get_by_text("was started 3 times").wait_for()
+    page.get_by_text("1 kernel, 38,790 cycles in all").wait_for()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="All statistics as CSV").click()
+    assert len(Path(waited.value.path()).read_text().splitlines()) == 5
+    page = open_page(f"#/compare?a={run}&b={run}&sa={sim}&sb={other}")
+    page.get_by_text("1 and 1 kernel; 38,790 and 38,790 cycles, B 0 % against A.").wait_for()
+    page.get_by_text("The simulator of A was started more than once: its last attempt is compared.").wait_for()
+    assert len(cells(page, "Kernels side by side", 1)) == 1
+
+
+def test_attempts_are_told_apart_by_the_running_total(open_page: Open) -> None:
+    page = open_page("#/")
+    made = page.evaluate(
+        """async () => {
+          const src = document.querySelector('script[type=module]').src.replace('main.js', 'attempts.js');
+          const { attempts } = await import(src);
+          const of = (...pairs) => attempts(pairs.map(([sim_cycles, tot_sim_cycles]) => ({ sim_cycles, tot_sim_cycles })))
+            .map((list) => list.map((kernel) => kernel.tot_sim_cycles));
+          return {
+            none: of(),
+            one: of([5, 5], [3, 8], [0, 8]),
+            falls: of([5, 5], [3, 8], [5, 5], [3, 8]),
+            same: of([5, 5], [5, 5], [3, 8]),
+            longer: of([5, 5], [9, 9]),
+            thrice: of([5, 5], [5, 5], [5, 5]),
+            skips: of([5, 5], [3, 20]),
+            unknown: of([5, null], [5, 5], [3, null], [5, 5], [null, 7], [null, 6]),
+          };
+        }"""
+    )
+    assert made == {
+        "none": [],
+        "one": [[5, 8, 8]],
+        "falls": [[5, 8], [5, 8]],
+        "same": [[5], [5, 8]],
+        "longer": [[5], [9]],
+        "thrice": [[5], [5], [5]],
+        "skips": [[5, 20]],  # memory is copied between kernels, or a block was left out
+        "unknown": [[None, 5, None], [5, 7], [6]],
+    }, json.dumps(made)
+
+
+def test_kernels_that_overlap_are_marked_and_their_cycles_explained(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    sims.log(client, sim, 0, *ended((1, 10, 10), (3, 20, 30), (2, 5, 35), (4, 1, 36), stream=93_770_765_415_584))
+    page = open_page(f"#/sims/{sim}?tab=kernels")
+    page.get_by_text("1 kernel ended out of launch order.").wait_for()
+    page.get_by_text("Kernels overlap here").wait_for()
+    assert cells(page, "Kernels", 2) == ["k1", "k3", "out of orderk2", "k4"]
+    assert (
+        page.get_by_text("out of order", exact=True).get_attribute("title")
+        == "It ended after launch 3, which began later"
+    )
+    assert "not how long this kernel itself took" in str(
+        page.get_by_role("columnheader", name="Cycles", exact=True).get_attribute("title")
+    )
+    # A name is no amount: it has no separators.
+    assert cells(page, "Kernels", 4)[0] == "93770765415584"
+    straight = sims.new_sim(client)
+    sims.log(client, straight, 0, *ended((1, 10, 10), (2, 20, 30)))
+    page = open_page(f"#/sims/{straight}?tab=kernels")
+    page.get_by_text("2 kernels, 30 cycles in all").wait_for()
+    assert page.get_by_text("Kernels overlap here").count() == 0
+    assert page.get_by_text("out of order", exact=True).count() == 0
+
+
+def test_a_chart_of_one_step_has_an_axis_of_one_step(open_page: Open, client: httpx.Client) -> None:
+    sim = sims.new_sim(client)
+    one = {"simulated": {**sims.TIMING["simulated"], "steps": sims.TIMING["simulated"]["steps"][1:2]}}
+    client.post(f"/api/sims/{sim}/step-timeline", json=one).raise_for_status()
+    page = open_page(
+        f"#/sims/{sim}?tab=timing",
+        prepare=lambda page: page.add_init_script(
+            "const write = CanvasRenderingContext2D.prototype.fillText; window.written = [];"
+            "CanvasRenderingContext2D.prototype.fillText = function (text, ...at)"
+            " { window.written.push(text); return write.call(this, text, ...at); };"
+        ),
+    )
+    page.get_by_text("1 decode step; simulated 1.51 ms in all, measured 1.6 ms.").wait_for()
+    page.wait_for_function("window.written.includes('Step')")
+    written = page.evaluate("window.written")
+    assert [text for text in written if str(text).isdigit()] == ["0"]
+    assert {"0 ns", "1.5 ms"} <= set(written)
 
 
 def test_step_timing_shows_errors_and_coverage(open_page: Open, client: httpx.Client) -> None:
