@@ -37,7 +37,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
 
 @main.command(epilog="Example: cascade demo --speed 5")
 @click.option("--url", envvar="CASCADE_URL", default=lambda: f"http://127.0.0.1:{os.environ.get('PORT', '8000')}")
-@click.option("--token", envvar="CASCADE_TOKEN", help="Bearer token. Default: the one in the local data dir.")
+@click.option("--token", envvar="CASCADE_TOKEN", help="Bearer token. Default: that of the server on this machine.")
 @click.option("--speed", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Times visible speed.")
 def demo(url: str, token: str | None, speed: float) -> None:
     """Feed a running server a run of made-up simulations that end in every state."""

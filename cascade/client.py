@@ -20,7 +20,6 @@ import email.utils
 import gzip
 import json
 import math
-import os
 import random
 import re
 import threading
@@ -35,17 +34,20 @@ import httpx
 import tenacity
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from cascade.local import default_token, default_url
 from chalicelib.models import (
     Heartbeat,
     HeartbeatAck,
     Kernel,
     KernelPage,
     LogPage,
+    ParamsPage,
     RunDetail,
     RunList,
     RunSummary,
     SimDetail,
     SimFile,
+    SimParams,
     SimSpec,
     SimSummary,
     StepTimeline,
@@ -68,6 +70,9 @@ _PIECE: Final = 256 * 1024
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _TRANSIENT: Final = (408, 425, 429)
 _TOKEN = re.compile(r"[!-~]+")
+_WHERE: Final = (
+    "a server on one machine keeps it in the file token of its data folder, .cascade; a deployed one in Secrets Manager"
+)
 
 
 class CascadeError(Exception):
@@ -132,17 +137,12 @@ class Source:
                 yield piece
 
 
-def default_url() -> str:
-    """`$CASCADE_URL`, else the local server at `$PORT` (8000)."""
-    return os.environ.get("CASCADE_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or '8000'}"
-
-
 class Client:
     """The API of one server. May be used by several threads at once.
 
     Args:
         url: The server, with or without a trailing `/api`. Default `$CASCADE_URL`, else the local server.
-        token: The bearer token. Default `$CASCADE_TOKEN`.
+        token: The bearer token. Default `$CASCADE_TOKEN`, else for a URL of this machine the one the local server keeps.
         timeout: Seconds to wait for each step of a try: the connection, a piece of the request or of the answer.
         give_up_after: Seconds after which a call that keeps failing raises Unavailable; 0 for one try, `math.inf` for
             ever.
@@ -165,7 +165,7 @@ class Client:
     ) -> None:
         self.url = _checked_url(url if url is not None else default_url())
         self._headers = {
-            "Authorization": f"Bearer {_checked_token(token if token is not None else os.environ.get('CASCADE_TOKEN'))}",
+            "Authorization": f"Bearer {_checked_token(token if token is not None else default_token(self.url))}",
             "User-Agent": "cascade-client",
             "Accept": "application/json",
         }
@@ -289,6 +289,16 @@ class Client:
     def show_run(self, run_id: str) -> RunDetail:
         """A run with all its sims."""
         return self._json("GET", f"/runs/{_part(run_id)}", RunDetail)
+
+    def params(self, run_id: str) -> Iterator[SimParams]:
+        """The params of a run's sims in their order, a page at a time."""
+        cursor = None
+        while True:
+            page = self._json("GET", f"/runs/{_part(run_id)}/params", ParamsPage, params=_query(cursor=cursor))
+            yield from page.sims
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def add_sims(
         self, run_id: str, sims: Iterable[SimSpec | Mapping[str, Any]], idempotency_key: str | None = None
@@ -501,7 +511,7 @@ class Client:
             raise _Transient(f"{status} {detail or response.reason_phrase}", _retry_after(response.headers))
         if status == 401:
             raise Unauthorized(
-                f"{self.url}: 401 {detail or 'Unauthorized'}: set CASCADE_TOKEN or --token to the server's token"
+                f"{self.url}: 401 {detail or 'Unauthorized'}: set CASCADE_TOKEN or --token to the server's token ({_WHERE})"
             )
         if status == 413:
             raise TooLarge(f"413 {detail or 'too large for a proxy on the way'}: send less")
@@ -533,7 +543,7 @@ def _checked_url(url: str) -> str:
 def _checked_token(token: str | None) -> str:
     token = (token or "").strip()
     if not token:
-        raise CascadeError("no token: set CASCADE_TOKEN or --token to the server's token")
+        raise CascadeError(f"no token: set CASCADE_TOKEN or --token to the server's token ({_WHERE})")
     if not _TOKEN.fullmatch(token):
         raise CascadeError(
             "the token has blanks or characters that a header can't hold: check CASCADE_TOKEN or --token"
@@ -670,6 +680,7 @@ __all__ = [
     "RunSummary",
     "SimDetail",
     "SimFile",
+    "SimParams",
     "SimSummary",
     "StepTimeline",
     "TooLarge",

@@ -27,7 +27,7 @@ def connected(command: F) -> F:
     """Give a command a client as its first argument, `--url` and `--token`, and errors in one line."""
 
     @click.option("--url", help="The server. Default: $CASCADE_URL, else the one on this machine.")
-    @click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN.")
+    @click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN, else that of the server on this machine.")
     @functools.wraps(command)
     def wrapped(*args: Any, url: str | None, token: str | None, **named: Any) -> None:
         from cascade.client import CascadeError, Client

@@ -71,7 +71,11 @@ def _write(output: Path, data: bytes, words: Sequence[str]) -> None:
 )
 @click.option("--timeline", "timeline_path", type=_FILE, required=True, help="The measured timeline.")
 @click.option("--log", "log_path", type=_FILE, help="Log of Accel-Sim or GPGPU-Sim, plain or .gz.")
-@click.option("--sim", "sim_id", help="Id of a sim on the server at CASCADE_URL, with the token in CASCADE_TOKEN.")
+@click.option(
+    "--sim",
+    "sim_id",
+    help="Id of a sim on the server at $CASCADE_URL, with the token in $CASCADE_TOKEN. Default: the server on this machine.",
+)
 @click.option("--kernels", "map_path", type=_FILE, help='Kernel times: [{"name": ..., "launch_uid"?: ..., "ns": ...}].')
 @click.option(
     "--clock-mhz",
@@ -224,13 +228,15 @@ def _kernel_times(
 
 
 def _times_of_sim(sim_id: str, clock_mhz: float | None) -> "KernelTimes":
-    import os
-
+    from cascade.local import default_token, default_url, token_file
     from cascade.timeline.simulator import times_of_sim
 
-    url, token = os.environ.get("CASCADE_URL"), os.environ.get("CASCADE_TOKEN")
-    if not url or not token:
-        raise click.UsageError("--sim needs CASCADE_URL and CASCADE_TOKEN in the environment.")
+    url = default_url()
+    token = default_token(url)
+    if not token:
+        raise click.UsageError(
+            f"--sim needs the server's token in CASCADE_TOKEN; a server on this machine keeps it in {token_file()}."
+        )
     return times_of_sim(url, token, sim_id, clock_mhz)
 
 

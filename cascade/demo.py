@@ -2,11 +2,9 @@
 
 import itertools
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +12,8 @@ import click
 import httpx
 
 from cascade import sample_log
+from cascade.local import local_token
+from cascade.words import counted
 
 BEAT_SECONDS = 2.0
 LINES_PER_SECOND = 400.0
@@ -60,14 +60,9 @@ def step_timing(seed: int = 1) -> dict[str, Any]:
     }
 
 
-def _local_token() -> str | None:
-    path = Path(os.environ.get("CASCADE_DATA_DIR", ".cascade")) / "token"
-    return path.read_text().strip() if path.is_file() else None
-
-
 def run(url: str, token: str | None, speed: float) -> int:
     """Play the demo against the server at `url`, `speed` times as fast as meant; returns an exit code."""
-    token = token or _local_token()
+    token = token or local_token(url)
     if not token:
         click.echo("demo: no token: set CASCADE_TOKEN to what `make run` printed", err=True)
         return 2
@@ -123,7 +118,7 @@ def _play(client: httpx.Client, url: str, speed: float) -> int:
         line = ", ".join(f"{count} {state}" for state, count in shown["counts"].items() if count)
         kernels = sum(sim["kernels"] for sim in shown["sims"])
         if (line, kernels) != last:
-            click.echo(f"{line}; {kernels} kernels")
+            click.echo(f"{line}; {counted(kernels, 'kernel')}")
             last = (line, kernels)
         if all(shown["counts"][state] == count for state, count in wanted.items()):
             break
