@@ -4,19 +4,19 @@ STAGE ?= dev
 .PHONY: local-aws deploy destroy
 
 # An AWS in memory on 127.0.0.1:4566, to try `make deploy` on.
-local-aws: $(VENV)/dev.stamp
+local-aws: $(VENV)/run.stamp
 	@exec $(BIN)/python -m infra.local_aws
 
-deploy: $(VENV)/dev.stamp
+deploy: $(VENV)/run.stamp
 	@$(BIN)/python -m infra.deploy deploy $(STAGE) $(DEPLOY_FLAGS)
 
-destroy: $(VENV)/dev.stamp
+destroy: $(VENV)/run.stamp
 	@$(BIN)/python -m infra.deploy destroy $(STAGE) $(DEPLOY_FLAGS)
 
 .PHONY: front-door
 
 # CloudFront in front of a deployed stage, which takes files of 64 MiB: docs/aws.md.
-front-door: $(VENV)/dev.stamp
+front-door: $(VENV)/run.stamp
 	@$(BIN)/python -m infra.front_door deploy $(STAGE)
 
 .PHONY: verify-aws cost
