@@ -18,10 +18,10 @@ NEEDED = ("app.py", "requirements.txt", "chalicelib", "infra", ".chalice/config.
 """All of a checkout that a deployment reads."""
 
 
-def copy_checkout(folder: Path) -> Path:
+def copy_checkout(folder: Path, original: Path = ROOT) -> Path:
     """What a fresh clone has, as far as a deployment is concerned."""
     for name in NEEDED:
-        source, target = ROOT / name, folder / name
+        source, target = original / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

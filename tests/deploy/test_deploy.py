@@ -358,7 +358,7 @@ def test_a_second_deployment_changes_nothing(deployed: Deployed) -> None:
 
 
 def test_another_checkout_knows_the_deployment(deployed: Deployed, tmp_path: Path) -> None:
-    other = copy_checkout(tmp_path)
+    other = copy_checkout(tmp_path, deployed.checkout)
     again = deployed.aws.run(other, "deploy", STAGE, CASCADE_HEARTBEAT_TIMEOUT_S=TIMEOUT_S)
     assert again.returncode == 0, again.stdout
     assert "functions and API: nothing to change" in again.stdout
