@@ -50,6 +50,17 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def files(paths: Sequence[str], base: Path) -> list[str]:
+    """Files for the simulator's folder, absolute. Raises CommandError: there is none, or two have one name."""
+    found = [base / path for path in paths]
+    for path in found:
+        if not path.is_file():
+            raise CommandError(f"{path}: no such file to copy")
+        if sum(other.name == path.name for other in found) > 1:
+            raise CommandError(f"{path}: two files of this name to copy")
+    return [str(path) for path in found]
+
+
 def resolve(argv: Sequence[str], base: Path) -> list[str]:
     """The command as it runs elsewhere: the program found, and what names a file here made absolute.
 

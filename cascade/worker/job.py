@@ -1,6 +1,7 @@
 """One sim, from its start to its final heartbeat, and from wherever an earlier worker left it."""
 
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,13 @@ from chalicelib.models import HeartbeatAck
 POLL_S: Final = 0.1
 STORY_S: Final = 0.5
 GONE: Final = "gone"
+LEFT: Final = "left for the next worker"
+TOLD_S: Final = 2.0
+"""A signal for all processes reaches the simulator and this one in any order, and no further apart than this."""
+ANSWER_S: Final = 5.0
+"""So long a simulator that starts again waits for the server's word whether it still should."""
+LEAVE_MIN_S: Final = 2.0
+"""Time for the log of a sim that is left, however short the grace."""
 
 Say = Callable[[str], None]
 
@@ -34,6 +42,8 @@ class Settings:
     root: Path
     grace_s: float
     success: str
+    leave: bool
+    """Whether a worker that is told to stop leaves its sims for the next one, and does not report them as failed."""
     give_up_after: float
     keep: bool
 
@@ -53,25 +63,31 @@ class Job:
         self.spool = spool
         self.sim: Sim = spool.sim
         self.say = say
-        self.story = Story(spool.log, story.count_kernels(self.sim.argv))
+        self.story = Story(spool.log, story.count_kernels(self.sim.argv), self.sim.log_start)
         self.state = "starting"
         self.began = time.monotonic()
+        self.ran_s: float | None = None
+        """How long the simulator ran, under whatever worker; None while it does."""
         self._cancelled = threading.Event()
         self._gone = threading.Event()
         self._stop = threading.Event()
+        self._answered = threading.Event()
+        self._why = ""
         self._client = settings.connect(60.0, settings.give_up_after)
         self.heart = Heart(
             lambda timeout: settings.connect(timeout, 0), self.sim.sim_id, self._heard, self._gone.set, spool.touch
         )
 
     def stop(self, why: str) -> None:
-        """End the simulator and report `why`. May be called from any thread and from a signal handler's thread."""
-        if self.sim.stop_reason is None:
-            self.sim.stop_reason = why
+        """End the simulator, for the reason `why`; a sim whose simulator has ended is delivered as it is.
+
+        May be called from any thread and from a signal handler's thread.
+        """
+        self._why = self._why or why
         self._stop.set()
 
     def run(self) -> str:
-        """Do everything that is left to do. Returns the sim's state at the server, or `gone`.
+        """Do everything that is left to do. Returns the sim's state at the server, or GONE, or LEFT.
 
         Raises:
             CascadeError: the server would not take the rest; it stays in the spool for `cascade worker --sim`.
@@ -86,14 +102,19 @@ class Job:
         relay.start()
         try:
             end = self._simulate()
+            self.ran_s = end.seconds or None
+            if self._is_left(end):
+                self._leave(relay)
+                return LEFT
             self.state = "delivering"
             state = self._deliver(end, relay)
         except NotFound:
             state = GONE
         finally:
             self.heart.stop()
-            relay.chunks.close()
-            self._client.close()
+            relay.close()
+            if not relay.busy:  # its last call ends with the process
+                self._client.close()
         self.spool.finish(state)
         self.spool.remove(self.settings.keep)
         return state
@@ -103,56 +124,127 @@ class Job:
     def _heard(self, ack: HeartbeatAck) -> None:
         if ack.cancel:
             self._cancelled.set()
+        self._answered.set()
 
     # The simulator.
 
     def _simulate(self) -> Exit:
         """Run it, or go on with the one that an earlier worker started."""
-        if self.sim.attempt == 0:
-            simulator = self._start()
-        else:
-            simulator = self.spool.simulator(self.sim.attempt)
-            if simulator.exit() is None and not simulator.alive():
-                # The machine went down, or somebody killed the warden: what ran cannot be trusted, so it runs again.
-                simulator.kill_leftover()
-                self.say(f"{self.sim.sim_id}: the simulator died with its warden, starting it again")
-                simulator = self._start()
-            else:
-                self.say(f"{self.sim.sim_id}: taken up where it was")
-        self.state = "running"
-        return self._watch(simulator)
+        return (self._take_up() if self.sim.attempt else None) or self._start()
 
-    def _start(self) -> Simulator:
-        if self.sim.stop_reason is not None or self._gone.is_set():
-            return self.spool.simulator(self.sim.attempt)
+    def _take_up(self) -> Exit | None:
+        """Go on with an earlier worker's attempt. None: it came to nothing, and the simulator has to start again."""
+        simulator = self.spool.simulator(self.sim.attempt)
+        if not simulator.alive() and simulator.exit() is None:
+            # The machine went down, or somebody killed the warden: what ran cannot be trusted, so it runs again.
+            simulator.kill_leftover()
+            if self.sim.stop_reason is None:
+                self.say(f"{self.sim.sim_id}: the simulator died with its warden, starting it again")
+            return None
+        if not self.sim.leaving:
+            self.say(f"{self.sim.sim_id}: taken up where it was")
+            return self._watch(simulator)
+        simulator.stop()  # its worker may have been killed before it came to that
+        end = self._watch(simulator)
+        if not end.interrupted or self._asked():
+            return end
+        self.say(f"{self.sim.sim_id}: left by a worker that was told to stop, starting the simulator again")
+        return None
+
+    def _start(self) -> Exit:
+        again = self.sim.attempt > 0
+        if again:
+            self._answered.wait(ANSWER_S)
+        if self.sim.stop_reason is not None or self._asked():
+            self._settle()
+            return Exit(None, error="the simulator was not started", interrupted=True)
         self.sim.attempt += 1
+        self.sim.leaving = False
+        if again:
+            self.spool.remark(f"attempt {self.sim.attempt}, the simulator is started again")
+        elif self.sim.first_seq:
+            self.spool.remark(
+                "another attempt, the simulator is started again by a worker that has nothing of the last one"
+            )
+        self.sim.log_start = self.spool.log_bytes
+        self.story = Story(self.spool.log, self.story.expected, self.sim.log_start)
         self.spool.save(self.sim)
         simulator = self.spool.simulator(self.sim.attempt)
         work = self.spool.folder / "work"
         work.mkdir(exist_ok=True)
-        simulator.start(self.sim.argv, work, self.spool.log, self.spool.beat_file, self.settings.grace_s)
-        return simulator
+        for path in self.sim.copies:
+            try:
+                shutil.copy(path, work)
+            except OSError as error:
+                return Exit(None, error=f"{path} can't be copied: {error.strerror or error}")
+        simulator.start(
+            self.sim.argv, work, self.spool.log, self.spool.beat_file, self.settings.grace_s, self._variables()
+        )
+        return self._watch(simulator)
+
+    def _variables(self) -> dict[str, str]:
+        """What a job script can go by."""
+        return {
+            "CASCADE_SIM_ID": self.sim.sim_id,
+            "CASCADE_RUN_ID": self.sim.run_id,
+            "CASCADE_ATTEMPT": str(self.sim.attempt),
+        }
 
     def _watch(self, simulator: Simulator) -> Exit:
+        self.state = "running"
         read_at, stopped = 0.0, False
         while True:
+            alive = simulator.alive()
             end = simulator.exit()
-            if end is not None:
+            if end is not None or not alive:
+                end = end or Exit(None, error="the process that watched the simulator was killed", interrupted=True)
+                if end.interrupted and not stopped and not self.sim.leaving and self._stop.wait(TOLD_S):
+                    self._settle()
                 return end
-            if not simulator.alive():
-                end = simulator.exit()
-                return end or Exit(None, error="the process that watched the simulator was killed")
-            if not stopped and (self._cancelled.is_set() or self._gone.is_set() or self._stop.is_set()):
+            if not stopped and self._asked():
                 stopped = True
-                if self.sim.stop_reason is None:
-                    self.sim.stop_reason = "cancelled" if self._cancelled.is_set() else "the sim was deleted"
-                self.spool.save(self.sim)
+                self._settle()
                 self.state = "stopping"
                 simulator.stop()
             if time.monotonic() - read_at > STORY_S:
                 self.story.read()
                 read_at = time.monotonic()
             self._stop.wait(POLL_S) if not stopped else time.sleep(POLL_S)
+
+    def _asked(self) -> bool:
+        """Whether the simulator is to end, whoever wants it."""
+        return self._cancelled.is_set() or self._gone.is_set() or self._stop.is_set()
+
+    def _settle(self) -> None:
+        """Write down why the simulator ends, before it does: a worker that is killed next must not change that."""
+        if self._cancelled.is_set() or self._gone.is_set():
+            self.sim.leaving = False
+            reason = "cancelled" if self._cancelled.is_set() else "the sim was deleted"
+        else:
+            self.sim.leaving = self.settings.leave and self.sim.stop_reason is None
+            reason = self._why
+        if not self.sim.leaving:
+            self.sim.stop_reason = self.sim.stop_reason or reason
+        self.spool.save(self.sim)
+
+    # A sim that is left.
+
+    def _is_left(self, end: Exit) -> bool:
+        """Whether the next worker starts the simulator again. One that ended by itself is delivered."""
+        return self.sim.leaving and end.interrupted and not (self._cancelled.is_set() or self._gone.is_set())
+
+    def _leave(self, relay: Relay) -> None:
+        """Nothing is final: the log goes as far as it gets, and the spool stays."""
+        self.state = "leaving"
+        if self.sim.attempt:
+            self.spool.remark(
+                f"attempt {self.sim.attempt} ends, {self._why}; the next worker starts the simulator again"
+            )
+        self.story.read()
+        relay.leave(max(self.settings.grace_s, LEAVE_MIN_S))
+        self.say(
+            f"{self.sim.sim_id}: left in {self.spool.folder}: the next worker on this spool starts its simulator again"
+        )
 
     # The end.
 
@@ -186,11 +278,17 @@ class Job:
         timeline = _real_timeline(self.sim.argv)
         if timeline is None or self.sim.stop_reason is not None:
             return
+        log = self.spool.log
+        if self.sim.log_start:  # kernels of earlier attempts are not to be counted twice
+            log = self.spool.folder / "attempt.log"
+            with self.spool.log.open("rb") as whole, log.open("wb") as part:
+                whole.seek(self.sim.log_start)
+                shutil.copyfileobj(whole, part)
         from cascade.timeline.model import TimelineError
         from cascade.timeline.whole import simulate_and_compare
 
         try:
-            simulated, compare = simulate_and_compare(timeline, self.spool.log)
+            simulated, compare = simulate_and_compare(timeline, log)
         except TimelineError as error:
             outputs.problems.append(f"step timing: {' '.join(str(error).split())}")
             return

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,8 @@ class Exit:
     """The kernel killed something of this cgroup for want of memory meanwhile."""
     output_lost: bool = False
     """The disk stayed full, and the end of the log is missing."""
+    interrupted: bool = False
+    """It did not end by itself: its warden was told to end it, or was killed, or there was no start."""
 
 
 class Simulator:
@@ -49,10 +51,13 @@ class Simulator:
         self._status = folder / "status"
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self, argv: Sequence[str], cwd: Path, log: Path, beat: Path, grace_s: float) -> None:
+    def start(
+        self, argv: Sequence[str], cwd: Path, log: Path, beat: Path, grace_s: float, variables: Mapping[str, str]
+    ) -> None:
         """Start the warden, which starts `argv` (its first is a path) in `cwd` and appends to `log`.
 
         Args:
+            variables: For the simulator's environment, besides this process's.
             beat: A file this worker touches often; once it doesn't for ORPHAN_S seconds, the warden ends the simulator.
             grace_s: Seconds from SIGTERM to SIGKILL.
 
@@ -82,7 +87,7 @@ class Simulator:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
-                    env=_without_the_token(),
+                    env={**_without_the_token(), **variables},
                     pass_fds=[lock],
                     start_new_session=True,
                 )
@@ -133,6 +138,7 @@ class Simulator:
             max_rss_bytes=found["max_rss_bytes"],
             oom_killed=found["oom_killed"],
             output_lost=found["output_lost"],
+            interrupted=status.get("stopped") == warden.TOLD,
         )
 
     def disk_full(self) -> str | None:
@@ -143,7 +149,7 @@ class Simulator:
     def stop(self) -> None:
         """Have the warden end the simulator: SIGTERM, and SIGKILL after the grace. Safe to repeat."""
         pid = self.status().get("warden")
-        if isinstance(pid, int) and self.alive():
+        if isinstance(pid, int) and self._is_here() and self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
@@ -151,9 +157,13 @@ class Simulator:
         """SIGKILL to the group of a simulator whose warden was killed, if that very process is still there."""
         status = self.status()
         pid, started = status.get("simulator"), status.get("simulator_started")
-        if isinstance(pid, int) and started is not None and warden.start_time(pid) == started:
+        if isinstance(pid, int) and self._is_here() and started is not None and warden.start_time(pid) == started:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+
+    def _is_here(self) -> bool:
+        """Whether the warden runs, or ran, on this machine: on a shared spool an id may be another machine's."""
+        return self.status().get("host") == os.uname().nodename
 
 
 def _without_the_token() -> dict[str, str]:

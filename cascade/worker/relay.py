@@ -50,6 +50,24 @@ class Relay:
         if self.failed is not None:
             raise self.failed
 
+    @property
+    def busy(self) -> bool:
+        """Whether its thread is still there."""
+        return self._thread.is_alive()
+
+    def leave(self, seconds: float) -> None:
+        """Send what is there for so many seconds at most: what is not sent by then is the next worker's."""
+        deadline = time.monotonic() + seconds
+        while self._thread.is_alive() and self._waiting() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        self._ended.set()
+        self._thread.join(max(deadline - time.monotonic(), POLL_S))
+
+    def close(self) -> None:
+        """Begin no other call."""
+        self._ended.set()
+        self.chunks.close()
+
     def resend(self, missing: list[list[int]]) -> None:
         """Send again what the server has not got, though it said it had: of another worker's, nothing is here."""
         for first, last in missing:
@@ -78,10 +96,7 @@ class Relay:
             self._ended.wait(POLL_S)
 
     def _waiting(self) -> int:
-        try:
-            return self._spool.log.stat().st_size - self.chunks.start
-        except FileNotFoundError:
-            return 0
+        return self._spool.log_bytes - self.chunks.start
 
     def _step(self, whole: bool) -> bool:
         """Send one chunk; whether there was one."""

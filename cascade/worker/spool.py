@@ -73,7 +73,13 @@ class Sim:
     first_seq: int = 0
     """Seq of the first chunk from here; others may have sent earlier ones."""
     stop_reason: str | None = None
-    """Why the simulator was stopped, once it was."""
+    """Why the simulator was stopped for good, once it was."""
+    leaving: bool = False
+    """This attempt's simulator was stopped to be started again, or is about to be."""
+    log_start: int = 0
+    """Where in the log this attempt begins, in bytes."""
+    copies: list[str] = field(default_factory=list)
+    """Files that the simulator finds in its folder."""
 
 
 class Chunks:
@@ -114,7 +120,8 @@ class Chunks:
 
     def _write(self, record: str) -> None:
         # On a full disk this worker still knows; only one that is killed before there is room again does not.
-        with contextlib.suppress(OSError):
+        # A chunk whose answer comes after `close` is sent again by the next worker.
+        with contextlib.suppress(OSError, ValueError):
             self._file.write(f"{record}\n".encode())
 
     @property
@@ -194,6 +201,24 @@ class Spool:
         """Remember the sim."""
         replace(self._meta, asdict(sim))
         self.sim = sim
+
+    def remark(self, text: str) -> None:
+        """Put a line of Cascade's own into the log. Only while no warden writes to it."""
+        # A disk that is full has no room for remarks, and that is no reason to stop.
+        with contextlib.suppress(OSError), self.log.open("ab+") as log:
+            torn = False
+            if log.tell():
+                log.seek(-1, os.SEEK_END)
+                torn = log.read(1) not in (b"\n", b"\r")
+            log.write(f"{chr(10) if torn else ''}cascade: {text}\n".encode())
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the log is."""
+        try:
+            return self.log.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def chunks(self, first_seq: int) -> Chunks:
         """How the log was cut so far."""

@@ -17,6 +17,7 @@ from cascade.worker.process import Exit
 from chalicelib.accelsim import Outcome, Parser
 
 ACCEL_SIM, EXIT_CODE = "accel-sim", "exit-code"
+LAST_LINE: Final = "GPGPU-Sim: *** exit detected ***"
 REASON_MAX: Final = 600
 """Characters of one part of a reason; the server keeps 4 KiB of the whole."""
 _TAIL_LINES: Final = 20
@@ -45,12 +46,13 @@ class Story:
     Args:
         log: The file; need not be there yet.
         expected: Kernels in the trace's list, None when unknown.
+        start: Bytes of the log that are of earlier attempts, whose kernels are not this one's.
     """
 
-    def __init__(self, log: Path, expected: int | None) -> None:
+    def __init__(self, log: Path, expected: int | None, start: int = 0) -> None:
         self.expected = expected
-        self.bytes = 0
-        """Bytes read."""
+        self.bytes = start
+        """Where the next read begins."""
         self.lines = 0
         self.cycles: int | None = None
         """`gpu_tot_sim_cycle` of the last kernel."""
@@ -139,14 +141,15 @@ class Story:
 
     def progress(self) -> str:
         """How far the run has come, in kernels."""
-        of = "" if self.expected is None else f" of {self.expected}"
         launched = "" if self.outcome.launched == self.kernels else f", {self.outcome.launched} launched"
-        return f"{self.kernels}{of} kernels finished{launched}"
+        if not self.expected:
+            return f"{_kernels(self.kernels)} finished{launched}"
+        return f"{self.kernels} of {_kernels(self.expected)} finished{launched}"
 
     def _where(self) -> str:
         """The kernel that was running, if the log says which."""
         if len(self._running) != 1:
-            return f"after {self.kernels} kernels" if self.kernels else "before the first kernel ended"
+            return f"after {_kernels(self.kernels)}" if self.kernels else "before the first kernel ended"
         uid, name = next(iter(self._running.items()))
         return f"in kernel {uid} {name[:200]}" if uid else f"in kernel {name[:200]}"
 
@@ -177,11 +180,20 @@ class Story:
             return f"stopped at a limit: {run.limit[:REASON_MAX]}"
         if not run.exit_detected:
             if not run.launched and run.core_clock_mhz is None:
-                return "exit code 0, but the log is not a whole one of Accel-Sim (for another simulator: --success exit-code)"
-            return f"exit code 0, but the log stops {self._where()}, without the simulator's last line"
+                return (
+                    "exit code 0, but nothing in the log is Accel-Sim's: no header, no kernel launched, no last line "
+                    f"`{LAST_LINE}` (for another simulator: --success exit-code)"
+                )
+            return f"exit code 0, but the log stops {self._where()}, without the simulator's last line `{LAST_LINE}`"
+        if self.expected == 0:
+            return "exit code 0, but the trace's kernel list names no kernel"
         if run.launched < (self.expected or 0):
             return "exit code 0, but not every kernel of the list was launched"
         return "exit code 0, but the kernels that finished are not those that were launched"
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'' if count == 1 else 's'}"
 
 
 def _signal(code: int | None) -> int | None:

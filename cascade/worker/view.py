@@ -64,7 +64,7 @@ class View:
         """A job is over."""
         with self._lock:
             self._jobs.pop(job, None)
-        seconds = time.monotonic() - job.began
+        seconds = time.monotonic() - job.began if job.ran_s is None else job.ran_s
         self.say(
             f"{job.sim.sim_id} {job.sim.name}: {state}, {job.story.progress()}, {seconds:.0f} s", state != "succeeded"
         )

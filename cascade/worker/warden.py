@@ -24,6 +24,8 @@ import sys
 import time
 
 STATUS_BYTES = 4096
+TOLD = "the simulator was told to stop"
+"""`stopped` when SIGTERM came to this process."""
 PIPE_BYTES = 1024 * 1024
 READ_BYTES = 1024 * 1024
 HOLD_BYTES = 64 * 1024
@@ -69,7 +71,9 @@ class Warden:
         self.orphan_s: float = start["orphan_s"]  # type: ignore[assignment]
         self.beat_path = str(start["beat"])
         self.status = Status(str(start["status"]))
-        self.status.set(warden=os.getpid(), simulator=None, full=False, stopped=None, exit=None)
+        self.status.set(
+            warden=os.getpid(), host=os.uname().nodename, simulator=None, full=False, stopped=None, exit=None
+        )
         self.log = os.open(str(start["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.unfinished: Stream | None = None
         """The stream whose unfinished line is the log's last."""
@@ -126,6 +130,9 @@ class Warden:
         # Linux counts in KiB, macOS in bytes.
         memory = usage[2].ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         kills = oom_kills()
+        if self.asked and code and self.status.values["stopped"] is None:
+            # Slurm tells all processes of a job at once: the simulator may have ended before this one had passed it on.
+            self.status.set(stopped=TOLD)
         self.status.set(
             exit={
                 "code": code,
@@ -195,7 +202,7 @@ class Warden:
         """What is due: SIGKILL, a worker that is gone, a disk that stays full."""
         now = time.monotonic()
         if self.asked:
-            self.stop("the simulator was told to stop")
+            self.stop(TOLD)
         if self.kill_at is not None and now >= self.kill_at:
             self.signal_group(signal.SIGKILL)
             self.kill_at = now + 1.0

@@ -7,15 +7,17 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from cascade.client import CascadeError, Client, Conflict, NotFound
 from cascade.worker import command, spool
-from cascade.worker.job import Job, Settings, describe
+from cascade.worker.job import LEAVE_MIN_S, Job, Settings, describe
 from cascade.worker.spool import Held, Sim, Spool
 from cascade.worker.view import View
 from chalicelib.models import SimDetail
@@ -24,12 +26,26 @@ WAIT_S: Final = 10.0
 """`--forever` looks for new sims this often."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How many sims, and for how long."""
+
+    jobs: int = 1
+    """At a time."""
+    forever: bool = False
+    """Whether to wait for more when nothing is queued."""
+    max_sims: int | None = None
+    """In all."""
+    claim_s: float | None = None
+    """Seconds after which no other is begun."""
+
+
 class Worker:
     """See the module.
 
     Args:
         template: The simulator's command with placeholders.
-        wait_for_more: Whether to wait when nothing is queued.
+        copies: Files for the simulator's folder, with placeholders.
         hurry: The clients' `stop`: set, no call that fails is repeated any more.
     """
 
@@ -37,15 +53,19 @@ class Worker:
         self,
         settings: Settings,
         template: Sequence[str],
-        jobs: int,
-        wait_for_more: bool,
+        copies: Sequence[str],
+        limits: Limits,
         view: View,
         hurry: threading.Event,
     ) -> None:
         self._settings = settings
         self._template = list(template)
-        self._count = jobs
-        self._wait_for_more = wait_for_more
+        self._copies = list(copies)
+        self._limits = limits
+        self._began = time.monotonic()
+        self._taken = 0
+        self._no_more: str | None = None
+        self._idle_said = False
         self._view = view
         self._hurry = hurry
         self._stopping = threading.Event()
@@ -73,7 +93,8 @@ class Worker:
         with self._signals():
             self._check(run_id)
             threads = [
-                threading.Thread(target=self._take_turns, args=(run_id,), name=f"job {n}") for n in range(self._count)
+                threading.Thread(target=self._take_turns, args=(run_id,), name=f"job {n}")
+                for n in range(self._limits.jobs)
             ]
             for thread in threads:
                 thread.start()
@@ -81,7 +102,21 @@ class Worker:
                 # In pieces, so that signals are handled meanwhile.
                 while thread.is_alive():
                     thread.join(0.2)
+            if self._no_more:
+                self._view.say(self._no_more)
+            elif not self._results and not self._stopping.is_set():
+                self._say_idle(run_id)
         return self._code()
+
+    def _say_idle(self, run_id: str, more: str = "") -> None:
+        """Say once why there is nothing to do."""
+        with self._lock:
+            if self._idle_said:
+                return
+            self._idle_said = True
+        counts = self._client.show_run(run_id).counts.model_dump()
+        told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        self._view.say(f"nothing queued: {told or 'the run has no sims'}{more}")
 
     def _code(self) -> int:
         return 0 if all(state == "succeeded" for state in self._results) else 1
@@ -91,10 +126,12 @@ class Worker:
     def _check(self, run_id: str) -> None:
         """An unknown placeholder is an error before a sim is taken. Raises CommandError, CascadeError."""
         command.resolve([self._template[0]] if "{" not in self._template[0] else [sys.executable], Path.cwd())
-        wanted = command.names(self._template)
+        wanted = [name for text in (self._template, self._copies) for name in command.names(text)]
         queued = next((sim for sim in self._client.show_run(run_id).sims if sim.state == "queued"), None)
-        if queued and wanted:
-            command.fill(self._template, self._client.show_sim(queued.id).params, queued.id)
+        if queued and (wanted or self._copies):
+            params = self._client.show_sim(queued.id).params
+            command.fill(self._template, params, queued.id)
+            command.files(command.fill(self._copies, params, queued.id), Path.cwd())
 
     # Taking sims.
 
@@ -104,33 +141,66 @@ class Worker:
                 with suppress(Conflict):
                     found = self._client.claim(run_id, claim.worker, claim.key)
                     if found and found.state == "running":
+                        with self._lock:
+                            self._taken += 1  # it is this worker's already, whatever the limit
                         self._one(found)
                 claim.close()
             for sim_id in spool.unfinished(self._settings.root, run_id):
-                if self._stopping.is_set():
+                if not self._may_take():
                     return
+                ran = False
                 with suppress(NotFound):
-                    self._one(self._client.show_sim(sim_id))
-            while not self._stopping.is_set():
+                    ran = self._one(self._client.show_sim(sim_id))
+                if not ran:
+                    self._take_back()
+            while self._may_take():
                 claim = spool.new_claim(self._settings.root, run_id, self.name)
                 found = self._client.claim(run_id, self.name, claim.key)
                 if found:
                     self._one(found, claim=claim)
                 else:
                     claim.close()
-                    if not self._wait_for_more:
+                    self._take_back()
+                    if not self._limits.forever:
                         return
-                    self._stopping.wait(WAIT_S * random.uniform(0.5, 1.5))  # noqa: S311  spreads a fleet, no secret
+                    if not self._jobs:
+                        self._say_idle(run_id, "; waiting for more")
+                    wait = WAIT_S * random.uniform(0.5, 1.5)  # noqa: S311  spreads a fleet, no secret
+                    self._stopping.wait(min(wait, self._claim_s_left()))
         except (CascadeError, OSError) as error:
             self._failed(str(error))
+
+    def _claim_s_left(self) -> float:
+        if self._limits.claim_s is None:
+            return math.inf
+        return max(self._began + self._limits.claim_s - time.monotonic(), 0.0)
+
+    def _may_take(self) -> bool:
+        """Whether another sim may begin; counted as if it did."""
+        with self._lock:
+            if self._stopping.is_set():
+                return False
+            if self._limits.max_sims is not None and self._taken >= self._limits.max_sims:
+                self._no_more = f"no other sim after {self._taken}, as --max-sims says"
+                return False
+            if not self._claim_s_left():
+                self._no_more = f"no other sim after {self._limits.claim_s:.0f} s, as --stop-claiming-after says"
+                return False
+            self._taken += 1
+            return True
+
+    def _take_back(self) -> None:
+        """It did not."""
+        with self._lock:
+            self._taken -= 1
 
     def _failed(self, why: str) -> None:
         self._view.say(f"error: {why}", error=True)
         with self._lock:
             self._results.append("error")
 
-    def _one(self, found: SimDetail, must_run: bool = False, claim: spool.Claim | None = None) -> None:
-        """Run a sim that this worker may run."""
+    def _one(self, found: SimDetail, must_run: bool = False, claim: spool.Claim | None = None) -> bool:
+        """Run a sim that this worker may run; whether it was this worker that had it."""
         try:
             place = Spool.take(self._settings.root, found.id)
         except Held as held:
@@ -138,7 +208,7 @@ class Worker:
                 claim.close()
             if must_run:
                 self._failed(str(held))
-            return
+            return False
         try:
             if place.sim is None:
                 place.save(self._new(found))
@@ -153,11 +223,19 @@ class Worker:
             place.remove()
         finally:
             place.close()
+        return True
 
     def _new(self, found: SimDetail) -> Sim:
-        argv = command.resolve(command.fill(self._template, found.params, found.id), Path.cwd())
+        here = Path.cwd()
         return Sim(
-            found.id, found.run_id, found.name, found.params, argv, self._settings.success, first_seq=found.log.next_seq
+            found.id,
+            found.run_id,
+            found.name,
+            found.params,
+            argv=command.resolve(command.fill(self._template, found.params, found.id), here),
+            success=self._settings.success,
+            first_seq=found.log.next_seq,
+            copies=command.files(command.fill(self._copies, found.params, found.id), here),
         )
 
     def _run(self, place: Spool) -> None:
@@ -192,7 +270,14 @@ class Worker:
             if self._stopping.is_set() or not self._jobs:
                 self._hurry.set()
         self._stopping.set()
-        self._view.say(f"{name}: stopping the simulators and reporting")
+        if self._settings.leave:
+            # What can't be sent by then is the next worker's, and what stops this one is about to lose its patience.
+            timer = threading.Timer(self._settings.grace_s + max(self._settings.grace_s, LEAVE_MIN_S), self._hurry.set)
+            timer.daemon = True
+            timer.start()
+            self._view.say(f"{name}: stopping the simulators, leaving their sims for the next worker")
+        else:
+            self._view.say(f"{name}: stopping the simulators and reporting")
         for job in list(self._jobs):
             job.stop(self._why)
 
