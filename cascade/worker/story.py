@@ -189,6 +189,8 @@ class Story:
             return "exit code 0, but the trace's kernel list names no kernel"
         if run.launched < (self.expected or 0):
             return "exit code 0, but not every kernel of the list was launched"
+        if run.launched == run.finished:
+            return "exit code 0, but more kernels ran than the trace's kernel list names"
         return "exit code 0, but the kernels that finished are not those that were launched"
 
 

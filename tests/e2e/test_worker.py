@@ -18,7 +18,10 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from cascade.cli import main
+from cascade.commands_worker import duration
 from cascade.sample_log import SampleLog
 from chalicelib.accelsim import Parser
 from tests.e2e.faulty import FaultyProxy
@@ -298,3 +301,101 @@ def test_a_second_sigterm_leaves_the_rest_for_the_next_worker(
     shown = client.get(f"/api/sims/{sim}").json()
     assert shown["state"] == "failed"
     assert "SIGTERM" in shown["error"]
+
+
+def test_a_success_that_is_being_delivered_stays_one_when_the_worker_is_told_to_stop(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, (sim,) = new_run(client, [{}])
+    status = folder / "spool" / sim / "attempt-1" / "status"
+    with FaultyProxy(server.url, 0, faults=0) as proxy:
+        worker = start(server, folder, "--run", run, "--", *command(folder, "0.05"), url=proxy.url)
+        wait_for(lambda: client.get(f"/api/sims/{sim}").json()["log"]["chunks"] > 0)
+    wait_for(lambda: bool(json.loads(status.read_text())["exit"]))  # with no server to report to
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stdout is not None
+    while "stopping the simulators" not in worker.stdout.readline():
+        assert worker.poll() is None
+    worker.send_signal(signal.SIGTERM)
+    finish(worker, 30)
+    ran = json.loads(status.read_text())["exit"]["seconds"]
+    code, output = finish(start(server, folder, "--run", run, "--", *command(folder, "0.05")))
+    assert (code, client.get(f"/api/sims/{sim}").json()["state"]) == (0, "succeeded")
+    check_whole(client, sim, folder)
+    # The time is the simulator's, not that of the worker which found it ended.
+    assert output.endswith(f"succeeded, 6 kernels finished, {ran:.0f} s\n")
+    assert ran >= 0.5
+
+
+def test_a_run_with_nothing_queued_is_told_apart_from_one_that_was_worked_through(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, sims = new_run(client, [{}, {}, {}])
+    for sim in sims[:2]:
+        client.post(f"/api/sims/{sim}/heartbeat", json={"state": "succeeded"})
+    client.post(f"/api/sims/{sims[2]}/cancel")
+    worker = start(server, folder, "--run", run, "--jobs", "2", "--", "true")
+    assert finish(worker) == (0, "nothing queued: 2 succeeded, 1 cancelled\n")
+    worker = start(server, folder, "--run", run, "--forever", "--", "true")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "nothing queued: 2 succeeded, 1 cancelled; waiting for more\n"
+    worker.send_signal(signal.SIGTERM)
+    assert finish(worker)[0] == 0
+
+
+def test_no_more_sims_than_a_worker_is_to_take(server: Server, client: httpx.Client, folder: Path) -> None:
+    run, sims = new_run(client, [{}] * 4)
+    options = ("--run", run, "--jobs", "3", "--success", "exit-code")
+    code, output = finish(start(server, folder, *options, "--max-sims", "2", "--", "true"))
+    assert (code, output.count(": succeeded, ")) == (0, 2)
+    assert output.endswith("no other sim after 2, as --max-sims says\n")
+    code, output = finish(start(server, folder, *options, "--stop-claiming-after", "0s", "--", "true"))
+    assert (code, output) == (0, "no other sim after 0 s, as --stop-claiming-after says\n")
+    assert sorted(client.get(f"/api/sims/{sim}").json()["state"] for sim in sims) == ["queued"] * 2 + ["succeeded"] * 2
+
+
+def test_the_simulator_finds_its_files_and_who_it_is(server: Server, client: httpx.Client, folder: Path) -> None:
+    for config in ("volta", "ampere"):
+        (folder / config).mkdir()
+        (folder / config / "gpgpusim.config").write_text(f"-gpgpu_of {config}\n")
+    run, (sim,) = new_run(client, [{"params": {"config": "ampere"}}])
+    script = "cat gpgpusim.config; pwd; printf '%s %s %s <%s> ' $CASCADE_SIM_ID $CASCADE_RUN_ID $CASCADE_ATTEMPT $CASCADE_TOKEN; echo $0 {{}}"
+    options = ("--run", run, "--success", "exit-code", "--copy", "{config}/gpgpusim.config")
+    code, output = finish(start(server, folder, *options, "--", "sh", "-c", script, "./accelsim.log"))
+    assert code == 0, output
+    config, where, said = client.get(f"/api/sims/{sim}/logs", headers={"Accept": "text/plain"}).text.splitlines()
+    assert config == "-gpgpu_of ampere"
+    assert where == str(folder / "spool" / sim / "work")
+    assert said == f"{sim} {run} 1 <> {folder / 'accelsim.log'} {{}}"
+    assert client.get(f"/api/sims/{sim}/files/gpgpusim.config").text == "-gpgpu_of ampere\n"
+
+
+def test_a_file_to_copy_that_is_not_there_is_an_error_before_anything_starts(
+    server: Server, client: httpx.Client, folder: Path
+) -> None:
+    run, (sim,) = new_run(client, [{"params": {"config": "volta"}}])
+    code, output = finish(start(server, folder, "--run", run, "--copy", "{config}/gpgpusim.config", "--", "true"))
+    assert (code, output) == (1, f"Error: {folder}/volta/gpgpusim.config: no such file to copy\n")
+    assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--run", ""], "empty run id"),
+        (["--sim", " "], "empty sim id"),
+        (["--run", "r", "--stop-claiming-after", "16"], "'16' is no duration such as 16h, 1h30m or 45s"),
+        (["--run", "r", "--max-sims", "0"], "0 is not in the range"),
+        (["--sim", "s", "--max-sims", "2"], "--max-sims and --stop-claiming-after go with --run"),
+        (["--run", "r", "--sim", "s"], "give either --run or --sim"),
+    ],
+)
+def test_a_wrong_command_line_is_told(options: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, ["worker", *options, "--", "true"])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("16h", 57_600), ("1h30m", 5_400), ("45s", 45), ("2d", 172_800)])
+def test_a_duration_is_written_with_its_units(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
