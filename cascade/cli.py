@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from cascade.commands_runs import compare_runs, files, kernels, logs, runs, sims
+from cascade.commands_results import compare_runs, files, kernels, logs
+from cascade.commands_runs import runs, sims
 from cascade.commands_timeline import compare, simulate, timeline
 from cascade.commands_worker import worker
 

@@ -1,95 +1,62 @@
-"""The commands for people: runs, sims, logs, kernels, files, and two runs side by side."""
+"""The commands for runs and their sims."""
 
-import functools
 import itertools
 import json
-import re
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cascade.commands import STATES, as_json, connected
+from cascade.sweep import NAME_MAX, of_file, product
+from cascade.tables import clean, on_terminal, show_csv, show_fields, show_json, show_table, terminal_table
+from cascade.waiting import Progress, counts_words, until_ended
+from cascade.words import counted
+
 if TYPE_CHECKING:
     from cascade.client import Client
-    from chalicelib.models import Kernel, RunDetail, SimDetail, SimSummary
+    from chalicelib.models import RunDetail, SimDetail, SimSummary
 
-F = TypeVar("F", bound=Callable[..., None])
-FOLLOW_S = 1.0
-STATES = ("queued", "running", "succeeded", "failed", "cancelled", "lost")
-_PER_REQUEST = 1000
 _BIG_BODY_SIMS = 200
-
-
-def connected(command: F) -> F:
-    """Give a command a client as its first argument, `--url` and `--token`, and errors in one line."""
-
-    @click.option("--url", help="The server. Default: $CASCADE_URL, else the one on this machine.")
-    @click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN, else that of the server on this machine.")
-    @functools.wraps(command)
-    def wrapped(*args: Any, url: str | None, token: str | None, **named: Any) -> None:
-        from cascade.client import CascadeError, Client
-
-        try:
-            with Client(url, token, give_up_after=20.0) as client:
-                command(client, *args, **named)
-        except CascadeError as error:
-            raise click.ClickException(str(error)) from None
-
-    return wrapped  # type: ignore[return-value]
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="JSON as the API gives it, for scripts.")
-
-
-def show_json(value: Any) -> None:
-    """A model, a list of models or plain data as JSON."""
-    from pydantic import TypeAdapter
-
-    click.echo(json.dumps(TypeAdapter(Any).dump_python(value), ensure_ascii=False, indent=2))
-
-
-def clean(text: object) -> str:
-    """Text of others, which must not move the cursor or colour this terminal."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", "" if text is None else str(text))
-
-
-def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal, tab-separated lines for whatever reads a pipe."""
-    if not sys.stdout.isatty():
-        for row in itertools.chain([header], rows):
-            click.echo("\t".join(clean(cell) for cell in row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*header, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    Console().print(table)
-
+FINAL = ("succeeded", "failed", "cancelled")
+AGAIN = "failed,lost"
+"""What `runs create --from` takes when nothing else is said. Somebody wanted the cancelled ones not to run."""
 
 # Runs.
 
 
 @click.group()
 def runs() -> None:
-    """Create, list, show, cancel and delete runs."""
+    """Create, list, show, await, cancel and delete runs."""
+
+
+def _states(_: click.Context, __: click.Parameter, value: str | None) -> list[str] | None:
+    if value is None:
+        return None
+    states = [state.strip() for state in value.split(",")]
+    for state in states:
+        if state not in STATES:
+            raise click.BadParameter(f"{state!r} is not one of {', '.join(STATES)}")
+    return states
 
 
 @runs.command(
-    "create", epilog="Example: cascade runs create sweep --param config=volta,ampere --param trace=@traces.txt"
+    "create",
+    epilog=(
+        "Example: cascade runs create sweep --param gpu=SM7_QV100,SM86_RTX3070 --param l2=4MB,6MB\n\n"
+        "Example: cascade runs create --from run-0f3a9c2b5d71 --state failed,lost,cancelled\n\n"
+        "A sim is named by the parameters that vary in the run, a path by its last parts."
+    ),
 )
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--param",
     "params",
     multiple=True,
     metavar="NAME=VALUES",
-    help="Values apart by commas, or @FILE with one a line. Several make the product.",
+    help="Values apart by commas, or @FILE with one a line; blank lines and those that begin with # are left out. "
+    "Several make the product.",
 )
 @click.option(
     "--file",
@@ -97,13 +64,39 @@ def runs() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="YAML or JSON: a list of sims, or an object with `sims`, each {name?, params?}.",
 )
+@click.option(
+    "--from", "source", metavar="RUN", help="The sims of that run again, those in --state, with their names and params."
+)
+@click.option(
+    "--state",
+    "states",
+    metavar="STATES",
+    callback=_states,
+    help=f"With --from: states apart by commas. Default: {AGAIN}.",
+)
 @as_json
 @connected
-def create(client: "Client", name: str, params: tuple[str, ...], path: Path | None, as_json: bool) -> None:
-    """Create a run of queued sims: one, the product of --param, or those of --file."""
-    sims = _sims_of(path) if path else _product(params)
-    if path and params:
-        raise click.UsageError("give --param or --file, not both")
+def create(
+    client: "Client",
+    name: str | None,
+    params: tuple[str, ...],
+    path: Path | None,
+    source: str | None,
+    states: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Create run NAME of queued sims: one, the product of --param, those of --file, or some of another run again."""
+    if sum(map(bool, (params, path, source))) > 1:
+        raise click.UsageError("give one of --param, --file and --from")
+    if states and not source:
+        raise click.UsageError("--state goes with --from")
+    if source:
+        of, sims = _again(client, source, states)
+        name = name or f"{of} again"[:NAME_MAX]
+    elif name is None:
+        raise click.UsageError("a run needs a name: cascade runs create NAME")
+    else:
+        sims = of_file(path) if path else product(params)
     run = client.create_run(name, sims[:_BIG_BODY_SIMS])
     for start in range(_BIG_BODY_SIMS, len(sims), _BIG_BODY_SIMS):
         client.add_sims(run.id, sims[start : start + _BIG_BODY_SIMS])
@@ -112,62 +105,20 @@ def create(client: "Client", name: str, params: tuple[str, ...], path: Path | No
         show_json(client.show_run(run.id))
     else:
         click.echo(run.id)
-        click.echo(f"{len(sims)} sims queued; next: cascade worker --run {run.id} -- COMMAND", err=True)
+        click.echo(f"{counted(len(sims), 'sim')} queued; next: cascade worker --run {run.id} -- COMMAND", err=True)
 
 
-def _product(params: Sequence[str]) -> list[dict[str, Any]]:
-    axes: dict[str, list[Any]] = {}
-    for text in params:
-        name, equals, values = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--param {text}: write NAME=VALUE,VALUE or NAME=@FILE")
-        if name in axes:
-            raise click.UsageError(f"--param {name} is given twice")
-        if values.startswith("@"):
-            try:
-                lines = Path(values[1:]).read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
-                raise click.ClickException(f"{values[1:]}: {getattr(error, 'strerror', None) or error}") from None
-            axes[name] = [_value(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
-        else:
-            axes[name] = [_value(value) for value in values.split(",")]
-        if not axes[name]:
-            raise click.UsageError(f"--param {name} has no value")
-    combinations = itertools.product(*axes.values())
-    return [
-        {"params": dict(zip(axes, values, strict=True)), **({"name": _label(axes, values)} if axes else {})}
-        for values in combinations
-    ]
-
-
-def _value(text: str) -> Any:
-    """A number where the text is one, as in JSON; else text."""
-    if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?", text):
-        return json.loads(text)
-    return {"true": True, "false": False}.get(text, text)
-
-
-def _label(axes: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> str:
-    varied = [f"{name}={value}" for (name, every), value in zip(axes.items(), values, strict=True) if len(every) > 1]
-    return (" ".join(varied) or " ".join(f"{name}={value}" for name, value in zip(axes, values, strict=True)))[:200]
-
-
-def _sims_of(path: Path) -> list[dict[str, Any]]:
-    import yaml
-
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise click.ClickException(f"{path}: {' '.join(str(error).split())}") from None
-    sims = found.get("sims") if isinstance(found, dict) else found
-    if not isinstance(sims, list) or not sims or not all(isinstance(sim, dict) for sim in sims):
-        raise click.ClickException(f"{path}: no list of sims, each {{name?, params?}}")
-    unknown = sorted({key for sim in sims for key in sim} - {"name", "params"})
-    if unknown:
-        raise click.ClickException(f"{path}: a sim has name and params, not {unknown[0]}")
-    return sims
+def _again(client: "Client", run_id: str, states: Sequence[str] | None) -> tuple[str, list[dict[str, Any]]]:
+    """The run's name, and its sims in `states` as those of a new run."""
+    run = client.show_run(run_id)
+    wanted = states or AGAIN.split(",")
+    chosen = [sim for sim in run.sims if sim.state in wanted]
+    if not chosen:
+        raise click.ClickException(f"{run.id} has no sim that is {' or '.join(wanted)}: {counts_words(run)}")
+    if states is None and run.counts.cancelled:
+        click.echo(f"left out: {run.counts.cancelled} cancelled; --state {AGAIN},cancelled takes them too", err=True)
+    params = {sim.id: sim.params for sim in client.params(run.id)}
+    return run.name, [{"name": sim.name, "params": params.get(sim.id, {})} for sim in chosen]
 
 
 @runs.command("list", epilog="Example: cascade runs list --limit 50")
@@ -179,35 +130,148 @@ def list_(client: "Client", limit: int, as_json: bool) -> None:
     found = list(itertools.islice(client.runs(), limit))
     if as_json:
         show_json(found)
-        return
-    rows = (
-        [run.id, run.name, run.created_at[:19] + "Z", *(getattr(run.counts, s) or "" for s in STATES)] for run in found
-    )
-    show_table(["run", "name", "created", *STATES], rows)
+    elif on_terminal():
+        # Six columns of counts leave no room for a name.
+        rows = ([run.id, run.name, run.created_at[:19] + "Z", counts_words(run)] for run in found)
+        show_table(["run", "name", "created", "sims"], rows, fold=("name", "sims"))
+    else:
+        counts = ([getattr(run.counts, s) or "" for s in STATES] for run in found)
+        show_table(
+            ["run", "name", "created", *STATES],
+            ([run.id, run.name, run.created_at[:19] + "Z", *each] for run, each in zip(found, counts, strict=True)),
+        )
 
 
-@runs.command("show", epilog="Example: cascade runs show run-0f3a9c2b5d71 --state failed")
+@runs.command(
+    "show",
+    epilog=(
+        "Example: cascade runs show run-0f3a9c2b5d71 --state failed\n\n"
+        "Example: cascade runs show run-0f3a9c2b5d71 --csv > run.csv\n\n"
+        "Where the simulator of a sim was started again, cycles, instructions and IPC are those of its last attempt; "
+        "kernels counts the blocks of all."
+    ),
+)
 @click.argument("run_id")
 @click.option("--state", type=click.Choice(STATES), help="Only sims in this state.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV: a row for each sim, a column for each parameter and result.")
+@click.option("--watch", is_flag=True, help="Go on showing it until it has ended.")
 @as_json
 @connected
-def show_run(client: "Client", run_id: str, state: str | None, as_json: bool) -> None:
+def show_run(client: "Client", run_id: str, state: str | None, as_csv: bool, watch: bool, as_json: bool) -> None:
     """Show a run with its sims."""
-    run = client.show_run(run_id)
-    if as_json:
-        show_json(run)
+    if as_csv + watch + as_json > 1:
+        raise click.UsageError("give one of --csv, --watch and --json")
+    if watch:
+        _watch(client, run_id, state)
         return
-    counts = ", ".join(f"{getattr(run.counts, s)} {s}" for s in STATES if getattr(run.counts, s))
-    click.echo(f"{run.id} {clean(run.name)}: {counts}", err=not sys.stdout.isatty())
-    show_table(SIM_HEADER, (_sim_row(sim) for sim in run.sims if state in (None, sim.state)))
+    run = client.show_run(run_id)
+    sims = [sim for sim in run.sims if state in (None, sim.state)]
+    if as_json:
+        show_json(run.model_copy(update={"sims": sims}))
+    elif as_csv:
+        show_csv(*_csv(client, run, sims))
+    else:
+        click.echo(_headline(run), err=not on_terminal())
+        show_table(SIM_HEADER, map(_sim_row, sims), **_NARROW)
 
 
 SIM_HEADER = ("sim", "name", "state", "kernels", "cycles", "log bytes", "exit", "error")
+_NARROW: dict[str, Any] = {"fold": ("name",), "cut": ("error",)}
+
+
+def _headline(run: "RunDetail") -> str:
+    return f"{run.id} {clean(run.name)}: {counts_words(run)}"
 
 
 def _sim_row(sim: "SimSummary") -> list[object]:
     cycles = "" if sim.tot_sim_cycles is None else sim.tot_sim_cycles
     return [sim.id, sim.name, sim.state, sim.kernels, cycles, sim.log_bytes, sim.exit_code, (sim.error or "")[:100]]
+
+
+_BEFORE = ("sim", "name")
+_AFTER = ("state", "exit_code", "kernels", "cycles", "instructions", "ipc", "started", "finished", "error")
+
+
+def _csv(client: "Client", run: "RunDetail", sims: Sequence["SimSummary"]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows. A parameter that is called as another column is has `param.` before its name."""
+    params = {sim.id: sim.params for sim in client.params(run.id)}
+    names = list(dict.fromkeys(name for sim in sims for name in params.get(sim.id, {})))
+    taken = (*_BEFORE, *_AFTER)
+    header = [*_BEFORE, *(f"param.{name}" if name in taken else name for name in names), *_AFTER]
+    return header, [
+        [
+            sim.id,
+            sim.name,
+            *(_cell(params.get(sim.id, {}).get(name)) for name in names),
+            sim.state,
+            sim.exit_code,
+            sim.kernels,
+            sim.tot_sim_cycles,
+            sim.tot_sim_insns,
+            _ipc(sim),
+            sim.started_at,
+            sim.finished_at,
+            sim.error,
+        ]
+        for sim in sims
+    ]
+
+
+def _cell(value: Any) -> object:
+    """Text as it is, nothing for nothing, all else as in JSON."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _ipc(sim: "SimSummary") -> float | None:
+    if not sim.tot_sim_cycles or sim.tot_sim_insns is None:
+        return None
+    return round(sim.tot_sim_insns / sim.tot_sim_cycles, 4)
+
+
+def _watch(client: "Client", run_id: str, state: str | None) -> None:
+    if not on_terminal():
+        raise click.UsageError("--watch needs a terminal; in a script use: cascade runs wait")
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        for run in until_ended(client, run_id):
+            rows = (_sim_row(sim) for sim in run.sims if state in (None, sim.state))
+            table, _ = terminal_table(SIM_HEADER, rows, console.width, **_NARROW)
+            live.update(Group(Text(_headline(run)), table), refresh=True)
+
+
+@runs.command(
+    "wait",
+    epilog=(
+        "Example: cascade runs wait run-0f3a9c2b5d71 --timeout 3600\n\n"
+        "Exit code: 0 when every sim has succeeded, else 1. A lost sim may come back; when nothing else is left, it is "
+        "waited for one more minute."
+    ),
+)
+@click.argument("run_id")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds after which it is an error. Default: no end.")
+@as_json
+@connected
+def wait(client: "Client", run_id: str, timeout: float | None, as_json: bool) -> None:
+    """Wait until every sim of a run has ended."""
+    progress = Progress()
+    try:
+        for run in until_ended(client, run_id, timeout):
+            progress.show(_headline(run))
+    finally:
+        progress.clear()
+    if as_json:
+        show_json(run)
+    else:
+        click.echo(_headline(run))
+    if run.counts.succeeded == len(run.sims):
+        return
+    if run.counts.failed + run.counts.lost:
+        click.echo(f"to run those again: cascade runs create --from {run.id}", err=True)
+    raise SystemExit(1)
 
 
 @runs.command("cancel", epilog="Example: cascade runs cancel run-0f3a9c2b5d71")
@@ -216,14 +280,14 @@ def _sim_row(sim: "SimSummary") -> list[object]:
 @connected
 def cancel_run(client: "Client", run_id: str, as_json: bool) -> None:
     """Cancel every sim of a run that has not finished."""
-    _after_cancel(client.cancel_run(run_id), as_json)
-
-
-def _after_cancel(run: "RunDetail", as_json: bool) -> None:
+    before = {sim.id for sim in client.show_run(run_id).sims if sim.state in FINAL}
+    run = client.cancel_run(run_id)
     if as_json:
         show_json(run)
-    else:
-        click.echo(f"{run.id}: {run.counts.cancelled} cancelled")
+        return
+    now = sum(sim.state == "cancelled" and sim.id not in before for sim in run.sims)
+    earlier = f"; {len(before)} had finished already" if before else ""
+    click.echo(f"{run.id}: {now} cancelled{earlier}")
 
 
 @runs.command("delete", epilog="Example: cascade runs delete run-0f3a9c2b5d71 --yes")
@@ -234,7 +298,8 @@ def delete_run(client: "Client", run_id: str, yes: bool) -> None:
     """Delete a run with its logs and files, for good."""
     if not yes:
         run = client.show_run(run_id)
-        click.confirm(f"Delete {run.id} {clean(run.name)} with {len(run.sims)} sims, their logs and files?", abort=True)
+        sims = counted(len(run.sims), "sim")
+        click.confirm(f"Delete {run.id} {clean(run.name)} with {sims}, with logs and files?", abort=True)
     client.delete_run(run_id)
 
 
@@ -256,7 +321,7 @@ def show_sim(client: "Client", sim_id: str, as_json: bool) -> None:
     if as_json:
         show_json(sim)
     else:
-        show_table(["", ""], _sim_rows(sim))
+        show_fields(_sim_rows(sim))
     if sim.state in ("failed", "cancelled", "lost"):
         raise SystemExit(1)
 
@@ -278,168 +343,11 @@ def _sim_rows(sim: "SimDetail") -> Iterable[Sequence[object]]:
 @connected
 def cancel_sim(client: "Client", sim_id: str, as_json: bool) -> None:
     """Cancel a sim; its simulator is told with its next heartbeat."""
+    before = client.show_sim(sim_id).state
     sim = client.cancel_sim(sim_id)
     if as_json:
         show_json(sim)
+    elif before in FINAL or sim.state != "cancelled":
+        click.echo(f"{sim.id}: had finished already: {sim.state}")
     else:
         click.echo(f"{sim.id}: {sim.state}")
-
-
-# Results.
-
-
-@click.command(epilog="Example: cascade logs sim-6b4c91e71437 -f --tail 20")
-@click.argument("sim_id")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the sim has finished.")
-@click.option("--tail", type=click.IntRange(1, 10_000), help="Only the last so many lines.")
-@connected
-def logs(client: "Client", sim_id: str, follow: bool, tail: int | None) -> None:
-    """Print a sim's log."""
-    page = client.log_tail(sim_id, tail) if tail else client.read_log(sim_id, 0, 1000)
-    while True:
-        _print_lines(page)
-        if page.chunks:
-            page = client.read_log(sim_id, page.next_seq, 1000)
-            continue
-        if not follow or client.show_sim(sim_id).state in ("succeeded", "failed", "cancelled"):
-            return
-        time.sleep(FOLLOW_S)
-        page = client.read_log(sim_id, page.next_seq, 1000)
-
-
-def _print_lines(page: Any) -> None:
-    expected = None
-    for chunk in page.chunks:
-        if expected is not None and chunk.seq != expected:
-            click.echo(f"[chunks {expected} to {chunk.seq - 1} have not arrived]", err=True)
-        expected = chunk.seq + 1
-        for line in chunk.lines:
-            click.echo(line)
-
-
-@click.command(epilog="Example: cascade kernels sim-6b4c91e71437 --csv > kernels.csv")
-@click.argument("sim_id")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV with every statistic.")
-@as_json
-@connected
-def kernels(client: "Client", sim_id: str, as_csv: bool, as_json: bool) -> None:
-    """List a sim's finished kernels with their cycles."""
-    if as_csv:
-        client.download_kernels_csv(sim_id, Path("/dev/stdout"))
-        return
-    found = list(client.kernels(sim_id, stats=as_json))
-    if as_json:
-        show_json(found)
-        return
-    rows = (
-        [k.index, k.name, k.launch_uid, k.sim_cycles, k.ipc, k.occupancy, "" if k.finished else "cut short"]
-        for k in found
-    )
-    show_table(["index", "kernel", "uid", "cycles", "IPC", "occupancy %", ""], rows)
-
-
-@click.group()
-def files() -> None:
-    """List, get and put a sim's files."""
-
-
-@files.command("ls", epilog="Example: cascade files ls sim-6b4c91e71437")
-@click.argument("sim_id")
-@as_json
-@connected
-def list_files(client: "Client", sim_id: str, as_json: bool) -> None:
-    """List files by name."""
-    found = client.files(sim_id)
-    if as_json:
-        show_json(found)
-    else:
-        show_table(
-            ["name", "bytes", "type", "created"], ([f.name, f.size, f.content_type, f.created_at] for f in found)
-        )
-
-
-@files.command("get", epilog="Example: cascade files get sim-6b4c91e71437 accelsim.log.gz -o log.gz")
-@click.argument("sim_id")
-@click.argument("name")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME in this folder.")
-@connected
-def get_file(client: "Client", sim_id: str, name: str, output: Path | None) -> None:
-    """Download a file, whole or not at all."""
-    target = output or Path(Path(name).name)
-    try:
-        client.download_file(sim_id, name, target)
-    except OSError as error:
-        raise click.ClickException(f"{target}: {error.strerror or error}") from None
-
-
-@files.command("put", epilog="Example: cascade files put sim-6b4c91e71437 kernel-stats.csv")
-@click.argument("sim_id")
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--name", help="Name at the server. Default: that of PATH.")
-@as_json
-@connected
-def put_file(client: "Client", sim_id: str, path: Path, name: str | None, as_json: bool) -> None:
-    """Upload a file of at most 64 MiB."""
-    try:
-        stored = client.upload_file(sim_id, name or path.name, path)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from None
-    if as_json:
-        show_json(stored)
-    else:
-        click.echo(f"{stored.name}: {stored.size} bytes")
-
-
-# Two runs.
-
-
-@click.command("compare-runs", epilog="Example: cascade compare-runs run-0f3a9c2b5d71 run-77aa01b2c3d4")
-@click.argument("first")
-@click.argument("second")
-@as_json
-@connected
-def compare_runs(client: "Client", first: str, second: str, as_json: bool) -> None:
-    """Two runs kernel by kernel: cycles and IPC side by side. Sims are paired by name, else by position."""
-    rows = [
-        row for pair in _pairs(client.show_run(first), client.show_run(second)) for row in _kernel_rows(client, *pair)
-    ]
-    if as_json:
-        show_json(rows)
-        return
-    header = ("sim", "index", "kernel", "cycles", "cycles 2", "change", "IPC", "IPC 2", "change")
-    show_table(
-        header,
-        ([r["sim"], r["index"], r["kernel"], *_side(r["cycles"]), *_side(r["ipc"])] for r in rows),
-    )
-
-
-def _pairs(first: "RunDetail", second: "RunDetail") -> list[tuple["SimSummary", "SimSummary"]]:
-    names = {sim.name: sim for sim in second.sims}
-    if len(names) == len(second.sims) and len({sim.name for sim in first.sims}) == len(first.sims):
-        return [(sim, names[sim.name]) for sim in first.sims if sim.name in names]
-    return list(zip(first.sims, second.sims, strict=False))
-
-
-def _kernel_rows(client: "Client", first: "SimSummary", second: "SimSummary") -> Iterable[dict[str, Any]]:
-    ours, theirs = (list(client.kernels(sim.id, stats=False)) for sim in (first, second))
-    for index, (one, two) in enumerate(itertools.zip_longest(ours, theirs)):
-        same = one is not None and two is not None and one.name == two.name
-        yield {
-            "sim": first.name,
-            "index": index,
-            "kernel": (one or two).name,
-            "cycles": _both(one, two, "sim_cycles", same),
-            "ipc": _both(one, two, "ipc", same),
-        }
-
-
-def _both(one: "Kernel | None", two: "Kernel | None", name: str, same: bool) -> dict[str, float | None]:
-    """Two values, and the second's difference to the first in percent where the two kernels are one and the same."""
-    a, b = (None if kernel is None else getattr(kernel, name) for kernel in (one, two))
-    change = (b - a) / a * 100 if same and a and b is not None else None
-    return {"first": a, "second": b, "change_pct": change}
-
-
-def _side(values: Mapping[str, float | None]) -> list[object]:
-    change = values["change_pct"]
-    return [values["first"], values["second"], "" if change is None else f"{change:+.2f} %"]
