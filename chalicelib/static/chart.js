@@ -5,6 +5,7 @@ import { short } from "./format.js";
 
 const HEIGHT = 260;
 const COLOURS = ["--running", "--lost", "--cancelled", "--succeeded", "--failed", "--queued"];
+const TICKS = 12;
 const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3]];
 
 const css = (name) => {
@@ -103,6 +104,11 @@ export class Chart {
     canvas.setAttribute("aria-label", `${this.label}. ${this.words.textContent}`);
   }
 
+  /** How many characters of 12 px each of so many ticks has room for. */
+  fits(ticks) {
+    return Math.max(8, Math.floor(((this.host.clientWidth || 600) - 80) / Math.min(ticks, TICKS) / 7.5));
+  }
+
   /** Left and right end of the x axis; `min` and `max` are those of the data or of what was dragged over. */
   xRange(min, max) {
     const [only, another] = new Set(this.data.x);
@@ -114,7 +120,7 @@ export class Chart {
   /** Where a chart of categories has its ticks: at each, or as many as fit. */
   splits() {
     const all = [...new Set(this.data.x)];
-    const step = Math.ceil(all.length / 12);
+    const step = Math.ceil(all.length / TICKS);
     return all.filter((_, i) => i % step === 0);
   }
 

@@ -3,13 +3,20 @@
 import { Refused, address, call, now } from "./api.js";
 import { Chart } from "./chart.js";
 import { command, confirm, foreign, h, setText } from "./dom.js";
-import { FINAL, STATES, bytes, count, cut, decimal, duration, mark, time, value } from "./format.js";
+import { FINAL, STATES, bytes, count, counted, cut, decimal, duration, mark, time, value } from "./format.js";
 import { Live, words } from "./live.js";
+import { middle, saysParams, shortened, survey } from "./params.js";
 import { Bar, badge } from "./states.js";
 import { Table } from "./table.js";
 
 const RATE_MS = 12_000;
-const SHOWN_PARAMS = 3;
+const PARAM_COLUMNS = 4;
+/** With more parameters that vary they share a column. */
+const PARAMS_WIDE = 48;
+const NAME_WIDE = 30;
+const CONSTANT_WIDE = 60;
+/** Characters, so that cycles and errors are still in sight at 1280 px. */
+const CONSTANTS_OPEN = 6;
 const VALUES_MOST = 200;
 const GROUPS_MOST = 6;
 
@@ -37,8 +44,13 @@ export function open(root, { id, query, setQuery }) {
   let run = null;
   let rows = [];
   const params = new Map();
-  let paramKeys = [];
+  // Parameters that vary, each with its values and with short ones for them.
+  let varied = [];
   let paramsOf = 0;
+  // Of each sim: its name as it is shown, and what a search looks through.
+  const names = new Map();
+  const places = new Map();
+  const texts = new Map();
   const rates = new Map();
 
   // What the address says.
@@ -60,11 +72,13 @@ export function open(root, { id, query, setQuery }) {
 
   const name = h("h1", { tabindex: "-1" }, id);
   const cancel = h("button", { type: "button", class: "danger", hidden: true, onclick: () => cancelRun() }, "Cancel run");
+  const remove = h("button", { type: "button", class: "danger", hidden: true, onclick: () => deleteRun() }, "Delete run");
   const compare = h("a", { href: `#/compare?a=${id}` }, "Compare with another run");
   const about = h("p", { class: "muted" });
   const bar = new Bar();
   const note = h("p", { class: "bad", role: "alert", hidden: true });
   const help = h("div", { class: "empty", hidden: true });
+  const constants = h("div", { hidden: true });
 
   const search = h("input", { type: "search", id: "sims-search", autocomplete: "off", placeholder: "Name, id, error or parameter", oninput: () => { wanted.text = search.value.trim(); remember(); draw(); } });
   search.value = wanted.text;
@@ -84,10 +98,78 @@ export function open(root, { id, query, setQuery }) {
   const matches = h("span", { class: "muted", role: "status" });
   const paramFilter = h("span", { class: "filters", hidden: true }, h("label", { for: "param" }, "Parameter"), paramSelect, valueSelect);
 
-  const paramText = (sim) => shownKeys().map((key) => `${key}=${value(params.get(sim.id)?.[key] ?? null)}`).join("  ");
-  const varied = () => paramKeys.filter(({ values }) => values.size > 1);
-  const shownKeys = () => (varied().length ? varied() : paramKeys).slice(0, SHOWN_PARAMS).map(({ key }) => key);
+  /** A sim's value of a parameter as text; null when it has none. */
+  const given = (sim, key) => {
+    const own = params.get(sim.id);
+    return own && Object.hasOwn(own, key) ? value(own[key]) : null;
+  };
+  const inShort = (sim, { key, short }) => short.get(given(sim, key)) ?? "–";
+  const together = (sim) => varied.map((one) => `${one.key}=${inShort(sim, one)}`).join("  ");
+  const inFull = (sim) => varied.map(({ key }) => `${key}=${given(sim, key) ?? "–"}`).join("\n");
+  const place = (sim) => `#${places.get(sim.id)}`;
+  /** What the sim is called: its name, or, when that only repeats the parameters that stand beside it, its place. */
+  const shownName = (sim) => names.get(sim.id) ?? cut(sim.name);
+  const sortable = (sim, key) => (typeof params.get(sim.id)?.[key] === "number" ? params.get(sim.id)[key] : given(sim, key));
 
+  const fillText = (cell, text, title, className) => {
+    if (cell.shown === text) return;
+    cell.shown = text;
+    cell.replaceChildren(foreign(text, className));
+    cell.title = cut(title, 1000);
+  };
+  const paramColumn = (one) => ({
+    key: `p:${one.key}`,
+    label: cut(one.key, 24),
+    title: cut(one.key, 200),
+    narrow: false,
+    number: one.numbers,
+    sort: (sim) => sortable(sim, one.key),
+    fill: (cell, sim) => fillText(cell, inShort(sim, one), given(sim, one.key) ?? "This sim has no such parameter"),
+  });
+  const allParams = { key: "params", label: "Parameters", narrow: false, sort: together, fill: (cell, sim) => fillText(cell, cut(together(sim), 300), inFull(sim)) };
+  const before = [
+    { key: "state", label: "State", sort: (sim) => STATES.indexOf(sim.state), fill: (cell, sim) => { cell.badge = badge(sim.state, cell.badge); if (!cell.firstChild) cell.append(cell.badge); } },
+    {
+      key: "name",
+      label: "Sim",
+      sort: (sim) => (names.has(sim.id) ? places.get(sim.id) : sim.name),
+      fill: (cell, sim) => {
+        const text = shownName(sim);
+        if (cell.shown === text) return;
+        cell.shown = text;
+        cell.firstChild ?? cell.append(h("a", { href: `#/sims/${sim.id}`, class: "name" }));
+        // A phone has no room for the parameters, so there they are the name.
+        const repeats = text === place(sim) && varied.length > 0;
+        cell.firstChild.replaceChildren(h("span", { class: repeats && "wide-only" }, foreign(text)), ...(repeats ? [h("span", { class: "narrow-only" }, foreign(cut(varied.map((one) => inShort(sim, one)).join(", "), 60)))] : []));
+        cell.firstChild.title = cut(sim.name, 500);
+      },
+    },
+  ];
+  const after = [
+    { key: "cycles", label: "Cycles", number: true, sort: (sim) => sim.tot_sim_cycles, text: (sim) => count(sim.tot_sim_cycles) },
+    { key: "ipc", label: "IPC", number: true, narrow: false, sort: ipc, text: (sim) => decimal(ipc(sim)), title: "Instructions over cycles of the whole sim so far" },
+    { key: "kernels", label: "Kernels", number: true, narrow: false, sort: (sim) => sim.kernels, text: (sim) => count(sim.kernels), title: "In the log; of all attempts, where a simulator was started again" },
+    { key: "beat", label: "Last beat", number: true, ticks: true, sort: (sim) => (sim.last_heartbeat_at ? -Date.parse(sim.last_heartbeat_at) : null), text: (sim) => (sim.last_heartbeat_at ? duration((now() - Date.parse(sim.last_heartbeat_at)) / 1000) : "–"), title: "How long ago the last heartbeat was" },
+    { key: "ran", label: "Ran for", number: true, narrow: false, ticks: true, sort: ran, text: (sim) => duration(ran(sim)) },
+    { key: "rate", label: "Log rate", number: true, narrow: false, sort: (sim) => rate(sim), text: (sim) => (FINAL.has(sim.state) || sim.state === "queued" ? "–" : `${bytes(rate(sim) ?? 0)}/s`), title: "Of the last seconds" },
+    {
+      key: "error",
+      label: "Error",
+      narrow: false,
+      rest: true,
+      sort: (sim) => sim.error,
+      fill: (cell, sim) => fillText(cell, sim.error ? cut(sim.error, 120) : sim.exit_code ? `exit code ${sim.exit_code}` : "", sim.error ? cut(sim.error, 300) : "", "bad"),
+    },
+    {
+      key: "cancel",
+      label: "Actions",
+      narrow: false,
+      fill: (cell, sim) => {
+        if (!cell.firstChild) cell.append(h("button", { type: "button", class: "quiet", "aria-label": `Cancel ${cut(sim.name, 60)}`, onclick: () => cancelSim(sim) }, "Cancel"));
+        cell.firstChild.hidden = FINAL.has(sim.state);
+      },
+    },
+  ];
   const sorting = query.get("sort");
   const table = new Table({
     label: "Sims",
@@ -95,54 +177,7 @@ export function open(root, { id, query, setQuery }) {
     sorted: sorting ? { key: sorting.replace(/^-/, ""), down: sorting.startsWith("-") } : null,
     onsort: () => setTimeout(remember),
     empty: "No sim matches.",
-    columns: [
-      { key: "state", label: "State", sort: (sim) => STATES.indexOf(sim.state), fill: (cell, sim) => { cell.badge = badge(sim.state, cell.badge); if (!cell.firstChild) cell.append(cell.badge); } },
-      {
-        key: "name",
-        label: "Sim",
-        sort: (sim) => sim.name,
-        fill: (cell, sim) => { if (!cell.firstChild) cell.append(h("a", { href: `#/sims/${sim.id}`, class: "name", title: cut(sim.name, 500) }, foreign(cut(sim.name)))); },
-      },
-      {
-        key: "params",
-        label: "Parameters",
-        narrow: false,
-        sort: paramText,
-        fill: (cell, sim) => {
-          const text = cut(paramText(sim), 120);
-          if (cell.textContent === text) return;
-          cell.replaceChildren(foreign(text));
-          cell.title = cut(text, 1000);
-        },
-      },
-      { key: "beat", label: "Last beat", number: true, ticks: true, sort: (sim) => (sim.last_heartbeat_at ? -Date.parse(sim.last_heartbeat_at) : null), text: (sim) => (sim.last_heartbeat_at ? duration((now() - Date.parse(sim.last_heartbeat_at)) / 1000) : "–"), title: "How long ago the last heartbeat was" },
-      { key: "ran", label: "Ran for", number: true, narrow: false, ticks: true, sort: ran, text: (sim) => duration(ran(sim)) },
-      { key: "kernels", label: "Kernels", number: true, narrow: false, sort: (sim) => sim.kernels, text: (sim) => count(sim.kernels) },
-      { key: "cycles", label: "Cycles", number: true, sort: (sim) => sim.tot_sim_cycles, text: (sim) => count(sim.tot_sim_cycles) },
-      { key: "ipc", label: "IPC", number: true, narrow: false, sort: ipc, text: (sim) => decimal(ipc(sim)), title: "Instructions over cycles of the whole sim so far" },
-      { key: "rate", label: "Log rate", number: true, narrow: false, sort: (sim) => rate(sim), text: (sim) => (FINAL.has(sim.state) || sim.state === "queued" ? "–" : `${bytes(rate(sim) ?? 0)}/s`), title: "Of the last seconds" },
-      {
-        key: "error",
-        label: "Error",
-        narrow: false,
-        sort: (sim) => sim.error,
-        fill: (cell, sim) => {
-          const text = sim.error ? cut(sim.error, 120) : sim.exit_code ? `exit code ${sim.exit_code}` : "";
-          if (cell.textContent === text) return;
-          cell.replaceChildren(foreign(text, "bad"));
-          cell.title = sim.error ? cut(sim.error, 300) : "";
-        },
-      },
-      {
-        key: "cancel",
-        label: "Actions",
-        narrow: false,
-        fill: (cell, sim) => {
-          if (!cell.firstChild) cell.append(h("button", { type: "button", class: "quiet", "aria-label": `Cancel ${cut(sim.name, 60)}`, onclick: () => cancelSim(sim) }, "Cancel"));
-          cell.firstChild.hidden = FINAL.has(sim.state);
-        },
-      },
-    ],
+    columns: [...before, ...after],
   });
 
   const select = (key, label, idName) => h("label", {}, `${label} `, h("select", { id: idName, onchange: (event) => { chosen[key] = event.target.value; remember(); drawChart(); } }));
@@ -156,10 +191,10 @@ export function open(root, { id, query, setQuery }) {
 
   root.append(
     h("p", { class: "muted" }, h("a", { href: "#/" }, "Runs"), " · ", h("code", {}, id)),
-    h("div", { class: "heading" }, name, compare, cancel),
+    h("div", { class: "heading" }, name, compare, cancel, remove),
     note, about, bar.element, help,
     h("div", { class: "filters" }, h("label", { for: "sims-search" }, "Search"), search, h("span", { class: "filters", role: "group", "aria-label": "States shown" }, stateButtons), paramFilter, matches),
-    charts, table.element,
+    constants, charts, table.element,
   );
 
   async function act(doing) {
@@ -175,7 +210,23 @@ export function open(root, { id, query, setQuery }) {
 
   async function cancelRun() {
     const open = rows.filter((sim) => !FINAL.has(sim.state)).length;
-    if (await confirm(`Cancel the ${count(open)} sims of this run that have not finished?`, "Cancel run")) await act(async () => set(await call(`runs/${id}/cancel`, { method: "POST" })));
+    if (await confirm(open === 1 ? "Cancel the one sim of this run that has not finished?" : `Cancel the ${count(open)} sims of this run that have not finished?`, "Cancel run")) await act(async () => set(await call(`runs/${id}/cancel`, { method: "POST" })));
+  }
+
+  async function deleteRun() {
+    const open = rows.filter((sim) => !FINAL.has(sim.state)).length;
+    const question = ["Delete the run ", h("strong", {}, foreign(cut(run.name, 80))), ` with its ${counted(rows.length, "sim")}, their logs, kernels and files? `, open ? `${counted(open, "sim")} of it ${open === 1 ? "has" : "have"} not finished. ` : "", "It cannot be brought back."];
+    if (!(await confirm(question, "Delete run"))) return;
+    remove.disabled = true;
+    try {
+      await call(`runs/${id}`, { method: "DELETE", raw: true });
+      location.hash = "#/";
+    } catch (error) {
+      remove.disabled = false;
+      note.hidden = false;
+      setText(note, words(error));
+      live.now();
+    }
   }
 
   async function cancelSim(sim) {
@@ -211,9 +262,16 @@ export function open(root, { id, query, setQuery }) {
     run = found;
     rows = found.sims;
     note_rates();
-    cancel.hidden = rows.every((sim) => FINAL.has(sim.state));
+    rows.forEach((sim, i) => places.set(sim.id, i));
+    const ended = rows.every((sim) => FINAL.has(sim.state));
+    cancel.hidden = ended;
+    // The service deletes no run of which a sim is running.
+    remove.hidden = found.counts.running > 0;
+    table.show("rate", found.counts.running + found.counts.lost > 0);
+    table.show("error", rows.some((sim) => sim.error || sim.exit_code));
+    table.show("cancel", !ended);
     if (!about.firstChild) about.append("Created ", time(found.created_at), h("span"));
-    setText(about.lastChild, `, ${count(rows.length)} sims`);
+    setText(about.lastChild, `, ${counted(rows.length, "sim")}`);
     bar.set(found.counts);
     help.hidden = !(found.counts.queued && !found.counts.running);
     if (!help.hidden && !help.firstChild) {
@@ -226,11 +284,10 @@ export function open(root, { id, query, setQuery }) {
     const text = wanted.text.toLowerCase();
     const shown = rows.filter((sim) => {
       if (wanted.states.size && !wanted.states.has(sim.state)) return false;
-      const own = params.get(sim.id);
-      if (wanted.param && wanted.value !== null && value(own?.[wanted.param] ?? null) !== wanted.value) return false;
-      return !text || [sim.name, sim.id, sim.error ?? "", own ? JSON.stringify(own) : ""].some((one) => one.toLowerCase().includes(text));
+      if (wanted.param && wanted.value !== null && given(sim, wanted.param) !== wanted.value) return false;
+      return !text || (texts.get(sim.id) ?? "").includes(text) || [sim.name, sim.id, sim.error ?? "", place(sim)].some((one) => one.toLowerCase().includes(text));
     });
-    setText(matches, shown.length === rows.length ? "" : `${count(shown.length)} of ${count(rows.length)} sims`);
+    setText(matches, shown.length === rows.length ? "" : `${count(shown.length)} of ${counted(rows.length, "sim")}`);
     table.set(shown);
     drawn = shown;
     drawChart();
@@ -246,59 +303,76 @@ export function open(root, { id, query, setQuery }) {
       cursor = page.next_cursor;
     } while (cursor !== null);
     paramsOf = rows.length;
-    const found = new Map();
-    for (const own of params.values()) {
-      for (const [key, given] of Object.entries(own)) {
-        if (!found.has(key)) found.set(key, new Map());
-        const values = found.get(key);
-        const shown = value(given);
-        values.set(shown, (values.get(shown) ?? 0) + 1);
-      }
-    }
-    paramKeys = [...found].map(([key, values]) => ({ key, values }));
-    paramFilter.hidden = paramKeys.length === 0;
-    charts.hidden = paramKeys.length === 0;
-    const option = (key) => h("option", { value: key }, cut(key, 60));
-    paramSelect.replaceChildren(h("option", { value: "" }, "any"), ...paramKeys.map(({ key }) => option(key)));
+    const all = rows.map((sim) => params.get(sim.id) ?? {});
+    const found = survey(all);
+    const apart = found.varied.length <= PARAM_COLUMNS;
+    const wide = Math.floor(PARAMS_WIDE / Math.max(1, Math.min(found.varied.length, PARAM_COLUMNS)));
+    varied = found.varied.map((one) => ({ ...one, short: shortened([...one.values.keys()], wide), numbers: all.every((own) => !Object.hasOwn(own, one.key) || typeof own[one.key] === "number") }));
+    nameSims();
+    for (const sim of rows) texts.set(sim.id, Object.entries(params.get(sim.id) ?? {}).map(([key, own]) => `${key}=${value(own)}`).join("\n").toLowerCase());
+    drawConstants(found.constant);
+    table.setColumns([...before, ...(apart ? varied.map(paramColumn) : [allParams]), ...after]);
+    paramFilter.hidden = charts.hidden = varied.length === 0;
+    const option = ({ key }) => h("option", { value: key }, cut(key, 60));
+    paramSelect.replaceChildren(h("option", { value: "" }, "any"), ...varied.map(option));
+    // A filter by what all have, or none, filters nothing.
+    if (!varied.some(({ key }) => key === wanted.param)) wanted.param = "";
     paramSelect.value = wanted.param;
     fillValues();
-    xLabel.lastChild.replaceChildren(...(varied().length ? varied() : paramKeys).map(({ key }) => option(key)));
-    byLabel.lastChild.replaceChildren(h("option", { value: "" }, "nothing"), ...varied().filter(({ values }) => values.size <= GROUPS_MOST).map(({ key }) => option(key)));
-    if (!chosen.x || !found.has(chosen.x)) chosen.x = xLabel.lastChild.options[0]?.value ?? "";
+    xLabel.lastChild.replaceChildren(...varied.map(option));
+    byLabel.lastChild.replaceChildren(h("option", { value: "" }, "nothing"), ...varied.filter(({ values }) => values.size <= GROUPS_MOST).map(option));
+    if (!varied.some(({ key }) => key === chosen.x)) chosen.x = varied[0]?.key ?? "";
     xLabel.lastChild.value = chosen.x;
     byLabel.lastChild.value = chosen.by;
     draw();
   }
 
+  function nameSims() {
+    const own = rows.filter((sim) => !saysParams(sim.name, params.get(sim.id) ?? {}));
+    const short = shortened(own.map((sim) => sim.name), NAME_WIDE);
+    for (const sim of rows) names.set(sim.id, place(sim));
+    for (const sim of own) names.set(sim.id, short.get(sim.name));
+  }
+
+  function drawConstants(list) {
+    constants.hidden = list.length === 0;
+    const items = h("ul", { class: "params", "aria-label": "Parameters that all sims share" }, list.map(({ key, text }) => h("li", { title: cut(text, 4000) }, foreign(middle(key, CONSTANT_WIDE)), " = ", foreign(middle(text, CONSTANT_WIDE)))));
+    const label = rows.length === 1 ? "Parameters" : `Same in all ${count(rows.length)} sims`;
+    const many = list.length > CONSTANTS_OPEN;
+    constants.replaceChildren(many ? h("details", {}, h("summary", {}, `${label} (${count(list.length)})`), items) : h("div", { class: "line" }, h("span", { class: "muted" }, label), items));
+  }
+
   function fillValues() {
-    const values = paramKeys.find(({ key }) => key === wanted.param)?.values;
-    valueSelect.hidden = !values;
-    if (!values) return;
-    const some = [...values].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })).slice(0, VALUES_MOST);
-    valueSelect.replaceChildren(h("option", { value: "" }, "any value"), ...some.map(([text, times]) => h("option", { value: `=${text}` }, `${cut(text, 60)} (${times})`)));
+    const one = varied.find(({ key }) => key === wanted.param);
+    valueSelect.hidden = !one;
+    if (!one) return;
+    const some = [...one.values].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })).slice(0, VALUES_MOST);
+    const short = shortened(some.map(([text]) => text), 60);
+    valueSelect.replaceChildren(h("option", { value: "" }, "any value"), ...some.map(([text, times]) => h("option", { value: `=${text}` }, `${short.get(text)} (${times})`)));
     valueSelect.value = wanted.value === null ? "" : `=${wanted.value}`;
   }
 
   function drawChart() {
     if (charts.hidden || !charts.open || !chosen.x) return;
     const metric = METRICS[chosen.y];
-    const of = (sim, key) => params.get(sim.id)?.[key];
-    const some = drawn.filter((sim) => of(sim, chosen.x) !== undefined && metric.of(sim) !== null);
-    const numeric = some.every((sim) => typeof of(sim, chosen.x) === "number");
-    const names = [...new Set(some.map((sim) => value(of(sim, chosen.x))))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-    const placed = new Map(names.map((text, i) => [text, i]));
-    const points = some.map((sim) => ({ x: placed.get(value(of(sim, chosen.x))), y: metric.of(sim), group: chosen.by ? value(of(sim, chosen.by) ?? null) : metric.label })).sort((a, b) => a.x - b.x);
+    const some = drawn.filter((sim) => given(sim, chosen.x) !== null && metric.of(sim) !== null);
+    const numeric = varied.find(({ key }) => key === chosen.x)?.numbers;
+    const values = [...new Set(some.map((sim) => given(sim, chosen.x)))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+    const placed = new Map(values.map((text, i) => [text, i]));
+    const short = shortened(values, chart.fits(values.length));
+    const points = some.map((sim) => ({ x: placed.get(given(sim, chosen.x)), y: metric.of(sim), group: chosen.by ? given(sim, chosen.by) ?? "–" : metric.label })).sort((a, b) => a.x - b.x);
     const groups = [...new Set(points.map((point) => point.group))].slice(0, GROUPS_MOST);
+    const labels = shortened(groups, 40);
     const ys = points.map((point) => point.y);
     chart.set(
       {
         kind: "points",
         xLabel: cut(chosen.x, 60),
         x: points.map((point) => point.x),
-        xText: (i) => (Number.isInteger(i) ? cut(names[i] ?? "", 24) : ""),
-        series: groups.map((group) => ({ label: cut(group, 40), axis: metric.label, points: true, format: metric.format, values: points.map((point) => (point.group === group ? point.y : null)) })),
+        xText: (i) => short.get(values[i]) ?? "",
+        series: groups.map((group) => ({ label: labels.get(group), axis: metric.label, points: true, format: metric.format, values: points.map((point) => (point.group === group ? point.y : null)) })),
       },
-      some.length ? `${metric.label} of ${count(some.length)} sims across ${names.length} values of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${(metric.format ?? count)(Math.min(...ys))} to ${(metric.format ?? count)(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,
+      some.length ? `${metric.label} of ${counted(some.length, "sim")} across ${counted(values.length, "value")} of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${(metric.format ?? count)(Math.min(...ys))} to ${(metric.format ?? count)(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,
     );
   }
 

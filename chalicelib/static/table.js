@@ -1,6 +1,6 @@
 // A table that draws only the rows in sight, so that ten thousand are as quick as ten.
 
-import { h, setText } from "./dom.js";
+import { foreign, h, setText } from "./dom.js";
 
 const ROW = 34;
 const SPARE = 8;
@@ -15,10 +15,28 @@ function order(a, b) {
   return a - b;
 }
 
+const looks = (column) => [column.number && "number", column.narrow === false && "wide-only", column.rest && "rest"].filter(Boolean).join(" ");
+
+/** Change a row's cells from those of some columns to those of others. */
+function replace(row, before, cells, columns, make) {
+  const kept = new Map(before.map((column, i) => [column, cells[i]]));
+  for (const [column, cell] of kept) if (!columns.includes(column)) cell.remove();
+  let last = null;
+  return columns.map((column) => {
+    const cell = kept.get(column) ?? make(column);
+    if (!kept.has(column)) {
+      if (last) last.after(cell);
+      else row.prepend(cell);
+    }
+    last = cell;
+    return cell;
+  });
+}
+
 /**
  * @param options.columns [{key, label, number?, text(row) | fill(cell, row), sort?(row), ticks?, narrow?, title?}]
  *   `text` gives a cell's text; `fill` changes the cell itself and is called again for the same one. `narrow: false`
- *   leaves the column out on a phone.
+ *   leaves the column out on a phone, `rest: true` gives it what width the others leave.
  * @param options.id a row's key
  * @param options.label name for screen readers
  * @param options.sorted {key, down}
@@ -26,12 +44,13 @@ function order(a, b) {
  */
 export class Table {
   constructor({ columns, id, label, sorted = null, onsort = () => {}, empty = "Nothing here.", height = "68vh" }) {
-    Object.assign(this, { columns, id, sorted, onsort, rows: [], shown: new Map() });
+    Object.assign(this, { columns, id, sorted, onsort, rows: [], shown: new Map(), off: new Set() });
     this.heads = columns.map((column) => this.head(column));
+    this.headRow = h("tr", { "aria-rowindex": "1" }, this.heads);
     this.above = h("tr", { "aria-hidden": "true", class: "space" }, h("td", { colspan: columns.length }));
     this.below = h("tr", { "aria-hidden": "true", class: "space" }, h("td", { colspan: columns.length }));
     this.body = h("tbody", {}, this.above, this.below);
-    this.table = h("table", { "aria-label": label }, h("thead", {}, h("tr", { "aria-rowindex": "1" }, this.heads)), this.body);
+    this.table = h("table", { "aria-label": label }, h("thead", {}, this.headRow), this.body);
     this.box = h("div", { class: "table", tabindex: "0", role: "region", "aria-label": label, onscroll: () => this.soon() }, this.table);
     this.box.style.maxHeight = height;
     this.none = h("p", { class: "empty", hidden: true }, empty);
@@ -41,9 +60,31 @@ export class Table {
   }
 
   head(column) {
-    const sort = column.sort && h("button", { type: "button", class: "sort", onclick: () => this.sortBy(column) }, column.label);
-    const width = column.narrow === false ? " wide-only" : "";
-    return h("th", { scope: "col", class: `${column.number ? "number" : ""}${width}`, title: column.title }, sort || column.label);
+    const sort = column.sort && h("button", { type: "button", class: "sort", onclick: () => this.sortBy(column) }, foreign(column.label));
+    return h("th", { scope: "col", class: looks(column), hidden: this.off.has(column.key), title: column.title }, sort || foreign(column.label));
+  }
+
+  cell(column) {
+    return h("td", { class: looks(column), hidden: this.off.has(column.key) });
+  }
+
+  /** Show these columns from now on. The elements of those that stay are left where they are, and with them the focus. */
+  setColumns(columns) {
+    const before = this.columns;
+    this.columns = columns;
+    this.heads = replace(this.headRow, before, this.heads, columns, (column) => this.head(column));
+    for (const entry of this.shown.values()) entry.cells = replace(entry.element, before, entry.cells, columns, (column) => this.cell(column));
+    for (const space of [this.above, this.below]) space.firstChild.colSpan = columns.length;
+    if (this.given) this.set(this.given);
+  }
+
+  /** Show a column, or leave it out while it has nothing to say. */
+  show(key, wanted) {
+    if (this.off.has(key) !== wanted) return;
+    if (wanted) this.off.delete(key);
+    else this.off.add(key);
+    const i = this.columns.findIndex((column) => column.key === key);
+    for (const cells of [this.heads, ...[...this.shown.values()].map((entry) => entry.cells)]) cells[i].hidden = !wanted;
   }
 
   sortBy(column) {
@@ -109,7 +150,7 @@ export class Table {
       wanted.add(key);
       let entry = this.shown.get(key);
       if (!entry) {
-        const cells = this.columns.map((column) => h("td", { class: `${column.number ? "number" : ""}${column.narrow === false ? " wide-only" : ""}` }));
+        const cells = this.columns.map((column) => this.cell(column));
         entry = { element: h("tr", {}, cells), cells, row: null };
         this.shown.set(key, entry);
       }

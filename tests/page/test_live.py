@@ -92,7 +92,7 @@ def test_a_hidden_tab_is_asked_for_every_30_seconds_and_fresh_when_seen_again(
     hide(page, True)
     with page.expect_response("**/api/sims/*"):  # the one that was due
         page.clock.run_for(3000)
-    page.wait_for_function("document.getElementById('pulse').textContent === 'Live'")
+    expect(page.locator("#pulse")).to_have_text("Live")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.clock.run_for(25_000)
