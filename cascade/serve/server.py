@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import importlib
+import ipaddress
 import logging
 import os
 import re
@@ -94,6 +95,8 @@ def serve(host: str, port: int, data_dir: Path) -> None:
             shown = f" CASCADE_TOKEN={token}" if is_new_to_the_user else ""
             print(f"cascade is ready at {url}, data in {engine.data_dir}, Ctrl+C stops it", flush=True)
             print(f"export CASCADE_URL={url}{shown}", flush=True)
+            if not ipaddress.ip_address(_address(listener)).is_loopback:
+                print("plain HTTP: for a trusted network, or behind a proxy with TLS", file=sys.stderr, flush=True)
 
         _serve(gateway, listener, ready, files)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -146,8 +149,14 @@ def _port_of_the_environment() -> int:
 
 
 def _url(host: str, listener: socket.socket) -> str:
+    if ipaddress.ip_address(_address(listener)).is_unspecified:
+        host = socket.gethostname()  # all addresses are this machine's, and none of them is a URL that others can use
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def _address(listener: socket.socket) -> str:
+    return str(listener.getsockname()[0]).partition("%")[0]
 
 
 def _token(data_dir: Path) -> tuple[str, bool]:
