@@ -17,7 +17,7 @@ def main() -> None:
     """Cascade: a control plane for fleets of GPU simulators."""
 
 
-@main.command(epilog="Example: cascade serve --port 9000 --data-dir /data/cascade")
+@main.command(epilog="\b\nExample: cascade serve --port 9000 --data-dir /data/cascade")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, envvar="PORT", show_default=True, show_envvar=True)
 @click.option(
@@ -36,7 +36,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
     run(host, port, data_dir)
 
 
-@main.command(epilog="Example: cascade demo --speed 5")
+@main.command(epilog="\b\nExample: cascade demo --speed 5")
 @click.option("--url", envvar="CASCADE_URL", default=lambda: f"http://127.0.0.1:{os.environ.get('PORT', '8000')}")
 @click.option("--token", envvar="CASCADE_TOKEN", help="Bearer token. Default: that of the server on this machine.")
 @click.option("--speed", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Times visible speed.")

@@ -21,7 +21,7 @@ FOLLOW_S = 1.0
 _SINCE = "cycles are those since the block before; of a row marked overlapped they are not the kernel's own duration"
 
 
-@click.command(epilog="Example: cascade logs sim-6b4c91e71437 -f --tail 20")
+@click.command(epilog="\b\nExample: cascade logs sim-6b4c91e71437 -f --tail 20")
 @click.argument("sim_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the sim has finished.")
 @click.option("--tail", type=click.IntRange(1, 10_000), help="Only the last so many lines.")
@@ -52,7 +52,7 @@ def _print_lines(page: Any) -> None:
 
 @click.command(
     epilog=(
-        "Example: cascade kernels sim-6b4c91e71437 --csv > kernels.csv\n\n"
+        "\b\nExample: cascade kernels sim-6b4c91e71437 --csv > kernels.csv\n\n"
         "A kernel's cycles are those since the block before it. Where kernels ran together that is not its own duration: "
         "rows of which the order of uids tells are marked as overlapped, others may have. Where the simulator was started "
         "again, there is a column that says which attempt a kernel is of; only the last one counts."
@@ -109,7 +109,7 @@ def files() -> None:
     """List, get and put a sim's files."""
 
 
-@files.command("ls", epilog="Example: cascade files ls sim-6b4c91e71437")
+@files.command("ls", epilog="\b\nExample: cascade files ls sim-6b4c91e71437")
 @click.argument("sim_id")
 @as_json
 @connected
@@ -126,7 +126,7 @@ def list_files(client: "Client", sim_id: str, as_json: bool) -> None:
         )
 
 
-@files.command("get", epilog="Example: cascade files get sim-6b4c91e71437 accelsim.log.gz -o log.gz")
+@files.command("get", epilog="\b\nExample: cascade files get sim-6b4c91e71437 accelsim.log.gz -o log.gz")
 @click.argument("sim_id")
 @click.argument("name")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME in this folder.")
@@ -140,7 +140,7 @@ def get_file(client: "Client", sim_id: str, name: str, output: Path | None) -> N
         raise click.ClickException(f"{target}: {error.strerror or error}") from None
 
 
-@files.command("put", epilog="Example: cascade files put sim-6b4c91e71437 kernel-stats.csv")
+@files.command("put", epilog="\b\nExample: cascade files put sim-6b4c91e71437 kernel-stats.csv")
 @click.argument("sim_id")
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--name", help="Name at the server. Default: that of PATH.")
@@ -164,7 +164,7 @@ def put_file(client: "Client", sim_id: str, path: Path, name: str | None, as_jso
 @click.command(
     "compare-runs",
     epilog=(
-        "Example: cascade compare-runs run-0f3a9c2b5d71 run-77aa01b2c3d4\n\n"
+        "\b\nExample: cascade compare-runs run-0f3a9c2b5d71 run-77aa01b2c3d4\n\n"
         "Cycles are those since the block before: of a row marked as overlapped they are not the kernel's own duration. "
         "Where a simulator was started again, its last attempt is compared."
     ),

@@ -44,8 +44,8 @@ def _states(_: click.Context, __: click.Parameter, value: str | None) -> list[st
 @runs.command(
     "create",
     epilog=(
-        "Example: cascade runs create sweep --param gpu=SM7_QV100,SM86_RTX3070 --param l2=4MB,6MB\n\n"
-        "Example: cascade runs create --from run-0f3a9c2b5d71 --state failed,lost,cancelled\n\n"
+        "\b\nExample: cascade runs create sweep --param gpu=SM7_QV100,SM86_RTX3070 --param l2=4MB,6MB\n\n"
+        "\b\nExample: cascade runs create --from run-0f3a9c2b5d71 --state failed,lost,cancelled\n\n"
         "A sim is named by the parameters that vary in the run, a path by its last parts."
     ),
 )
@@ -121,7 +121,7 @@ def _again(client: "Client", run_id: str, states: Sequence[str] | None) -> tuple
     return run.name, [{"name": sim.name, "params": params.get(sim.id, {})} for sim in chosen]
 
 
-@runs.command("list", epilog="Example: cascade runs list --limit 50")
+@runs.command("list", epilog="\b\nExample: cascade runs list --limit 50")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Newest so many.")
 @as_json
 @connected
@@ -145,8 +145,8 @@ def list_(client: "Client", limit: int, as_json: bool) -> None:
 @runs.command(
     "show",
     epilog=(
-        "Example: cascade runs show run-0f3a9c2b5d71 --state failed\n\n"
-        "Example: cascade runs show run-0f3a9c2b5d71 --csv > run.csv\n\n"
+        "\b\nExample: cascade runs show run-0f3a9c2b5d71 --state failed\n\n"
+        "\b\nExample: cascade runs show run-0f3a9c2b5d71 --csv > run.csv\n\n"
         "Where the simulator of a sim was started again, cycles, instructions and IPC are those of its last attempt; "
         "kernels counts the blocks of all."
     ),
@@ -246,7 +246,7 @@ def _watch(client: "Client", run_id: str, state: str | None) -> None:
 @runs.command(
     "wait",
     epilog=(
-        "Example: cascade runs wait run-0f3a9c2b5d71 --timeout 3600\n\n"
+        "\b\nExample: cascade runs wait run-0f3a9c2b5d71 --timeout 3600\n\n"
         "Exit code: 0 when every sim has succeeded, else 1. A lost sim may come back; when nothing else is left, it is "
         "waited for one more minute."
     ),
@@ -274,7 +274,7 @@ def wait(client: "Client", run_id: str, timeout: float | None, as_json: bool) ->
     raise SystemExit(1)
 
 
-@runs.command("cancel", epilog="Example: cascade runs cancel run-0f3a9c2b5d71")
+@runs.command("cancel", epilog="\b\nExample: cascade runs cancel run-0f3a9c2b5d71")
 @click.argument("run_id")
 @as_json
 @connected
@@ -290,7 +290,7 @@ def cancel_run(client: "Client", run_id: str, as_json: bool) -> None:
     click.echo(f"{run.id}: {now} cancelled{earlier}")
 
 
-@runs.command("delete", epilog="Example: cascade runs delete run-0f3a9c2b5d71 --yes")
+@runs.command("delete", epilog="\b\nExample: cascade runs delete run-0f3a9c2b5d71 --yes")
 @click.argument("run_id")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected
@@ -311,7 +311,7 @@ def sims() -> None:
     """Show and cancel sims."""
 
 
-@sims.command("show", epilog="Example: cascade sims show sim-6b4c91e71437")
+@sims.command("show", epilog="\b\nExample: cascade sims show sim-6b4c91e71437")
 @click.argument("sim_id")
 @as_json
 @connected
@@ -337,7 +337,7 @@ def _sim_rows(sim: "SimDetail") -> Iterable[Sequence[object]]:
             yield name, value
 
 
-@sims.command("cancel", epilog="Example: cascade sims cancel sim-6b4c91e71437")
+@sims.command("cancel", epilog="\b\nExample: cascade sims cancel sim-6b4c91e71437")
 @click.argument("sim_id")
 @as_json
 @connected

@@ -1,15 +1,21 @@
-"""The commands of step timing: `simulate`, `compare`, `timeline import` and `timeline show`."""
+"""The commands of step timing: `simulate`, `compare`, `timeline import`, `timeline show` and `timeline send`."""
 
+import json
 import re
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cascade.commands import connected
+from cascade.words import counted
+
 if TYPE_CHECKING:
+    from cascade.client import Client
     from cascade.timeline.kernel_times import KernelTimes
     from cascade.timeline.model import (
         Compare,
@@ -67,7 +73,7 @@ def _write(output: Path, data: bytes, words: Sequence[str]) -> None:
 
 @click.command(
     short_help="Time steps with simulated kernels.",
-    epilog="Example: cascade simulate --timeline real_timeline.json --log accelsim.log -o simulated_timeline.json",
+    epilog="\b\nExample: cascade simulate --timeline real_timeline.json --log accelsim.log -o simulated_timeline.json",
 )
 @click.option("--timeline", "timeline_path", type=_FILE, required=True, help="The measured timeline.")
 @click.option("--log", "log_path", type=_FILE, help="Log of Accel-Sim or GPGPU-Sim, plain or .gz.")
@@ -114,12 +120,18 @@ def simulate(
             simulated = run(timeline, times)
         except model.TimelineError as error:
             raise model.TimelineError(f"{timeline_path}: {error}") from error
-    _write(output, model.dump(simulated), _simulate_words(output, simulated))
+    words = _simulate_words(output, simulated)
+    if str(output) != "-":
+        words.append(f"next: {_line('cascade compare', output, timeline_path)}")
+        words.append(
+            f"to show it on the page: {_line('cascade timeline send', sim_id or 'SIM', '--simulated', output)}"
+        )
+    _write(output, model.dump(simulated), words)
 
 
 @click.command(
     short_help="Compare simulated steps with the real ones.",
-    epilog="Example: cascade compare simulated_timeline.json real_timeline.json -o compare.json",
+    epilog="\b\nExample: cascade compare simulated_timeline.json real_timeline.json -o compare.json",
 )
 @click.argument("simulated_path", metavar="SIMULATED", type=_FILE)
 @click.argument("real_path", metavar="REAL", type=_FILE)
@@ -140,18 +152,22 @@ def compare(simulated_path: Path, real_path: Path, output: Path) -> None:
             result = run(simulated, real)
         except model.TimelineError as error:
             raise model.TimelineError(f"{simulated_path}: {error}") from error
-    _write(output, model.dump(result), _compare_words(output, result))
+    words = _compare_words(output, result, simulated.summary.simulation.notes)
+    if "-" not in (str(output), str(simulated_path)):
+        line = _line("cascade timeline send SIM --simulated", simulated_path, "--compare", output)
+        words.append(f"to show both on the page: {line}")
+    _write(output, model.dump(result), words)
 
 
 @click.group()
 def timeline() -> None:
-    """Make measured timelines from profiler traces, and look at them."""
+    """Make measured timelines from profiler traces, look at them, and send what was computed."""
 
 
 @timeline.command(
     "import",
     short_help="Make a timeline from a profiler trace.",
-    epilog="Example: cascade timeline import trace.json.gz --step-range '^(prefill|decode)' --kind-of '^decode=decode'",
+    epilog="\b\nExample: cascade timeline import trace.json.gz --step-range '^(prefill|decode)' --kind-of '^decode=decode'",
 )
 @click.argument("trace", type=_FILE)
 @click.option("-o", "--output", type=_FILE, default=Path("real_timeline.json"), show_default=True, help=_OUTPUT_HELP)
@@ -165,7 +181,14 @@ def timeline() -> None:
     help="Kind of the steps whose name matches: prefill, decode, mixed or other. May be given again; the first counts.",
 )
 @click.option("--device", type=int, help="The GPU, when the trace has several. Default: the one with the most kernels.")
-def import_(trace: Path, output: Path, step_range: str | None, kind_of: tuple[str, ...], device: int | None) -> None:
+@click.option(
+    "--renumber",
+    is_flag=True,
+    help="Number the launches from 1 in these steps alone: for a simulator that runs no others.",
+)
+def import_(
+    trace: Path, output: Path, step_range: str | None, kind_of: tuple[str, ...], device: int | None, renumber: bool
+) -> None:
     """Make real_timeline.json from TRACE, and report what was dropped, clamped, guessed or only counted.
 
     TRACE is a PyTorch profiler (kineto) trace, .json or .json.gz, or an Nsight Systems export made by
@@ -178,13 +201,13 @@ def import_(trace: Path, output: Path, step_range: str | None, kind_of: tuple[st
         _checked_regex(step_range, "--step-range")
     kinds = [_kind_rule(rule) for rule in kind_of]
     with _one_line_errors(), _progress(trace, "reading") as progress:
-        real, report = import_trace(trace, step_range, kinds, device, progress)
+        real, report = import_trace(trace, step_range, kinds, device, progress, renumber)
     _write(output, model.dump(real), report.lines())
 
 
 @timeline.command(
     short_help="Print a timeline's steps and draw it.",
-    epilog="Example: cascade timeline show real_timeline.json -o timeline.svg",
+    epilog="\b\nExample: cascade timeline show real_timeline.json -o timeline.svg",
 )
 @click.argument("path", metavar="TIMELINE", type=_FILE)
 @click.option(
@@ -206,6 +229,40 @@ def show(path: Path, output: Path) -> None:
         real = model.read(path, model.RealTimeline)
     picture = draw(real).encode()
     _write(output, picture, [*_steps_words(real), f"picture: {output}"])
+
+
+@timeline.command(
+    short_help="Send step timing to a sim.",
+    epilog=(
+        "\b\nExample: cascade timeline send sim-6b4c91e71437 --simulated simulated_timeline.json --compare compare.json\n\n"
+        "`cascade worker` does this by itself for a trace that has a real_timeline.json."
+    ),
+)
+@click.argument("sim_id", metavar="SIM")
+@click.option("--simulated", "simulated_path", type=_FILE, required=True, help="What cascade simulate wrote.")
+@click.option("--compare", "compare_path", type=_FILE, help="What cascade compare wrote.")
+@connected
+def send(client: "Client", sim_id: str, simulated_path: Path, compare_path: Path | None) -> None:
+    """Send step timing to SIM, where the page shows it. It replaces what was sent before."""
+    from cascade.timeline import model
+
+    with _one_line_errors():
+        simulated = model.read(simulated_path, model.SimulatedTimeline)
+        if compare_path is not None:
+            model.read(compare_path, model.Compare)
+    # The files as they are: they may hold more than the models know.
+    client.send_step_timeline(sim_id, _json(simulated_path), None if compare_path is None else _json(compare_path))
+    click.echo(f"{sim_id}: {counted(len(simulated.steps), 'step')} sent; {client.url}/#/sims/{sim_id}?tab=timing")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+def _line(command: str, *arguments: object) -> str:
+    """A command line to be copied."""
+    return " ".join([command, *(shlex.quote(str(argument)) for argument in arguments)])
 
 
 def _kernel_times(
@@ -277,9 +334,22 @@ def _percent(part: float, whole: float) -> str:
 def _coverage_words(coverage: "Coverage") -> str:
     via = f" ({coverage.via_kernels:,} of them by another of the same name and shape)" if coverage.via_kernels else ""
     return (
-        f"coverage: {coverage.simulated_kernels:,} of {coverage.kernels:,} kernels simulated{via}, "
+        f"coverage: {coverage.simulated_kernels:,} of {counted(coverage.kernels, 'kernel')} simulated{via}, "
         f"{_share(coverage.gpu_time_fraction)} of the GPU time"
     )
+
+
+def _overlap_words(notes: Mapping[str, int]) -> list[str]:
+    """That a coverage may be full of times which are no kernel's own."""
+    from cascade.timeline.kernel_times import OVERLAPPED
+
+    count = notes.get(OVERLAPPED, 0)
+    if not count:
+        return []
+    return [
+        f"warning: {count:,} of these kernels {'has' if count == 1 else 'have'} the time of one that overlapped others in "
+        "the simulator: from the end of the one before to its own, not its duration. Their sum holds, the single ones do not"
+    ]
 
 
 def _share(fraction: float) -> str:
@@ -287,6 +357,7 @@ def _share(fraction: float) -> str:
 
 
 def _simulate_words(output: Path, simulated: "SimulatedTimeline") -> list[str]:
+    from cascade.timeline.kernel_times import OVERLAPPED
     from cascade.timeline.report import show_ns
 
     simulation = simulated.summary.simulation
@@ -305,18 +376,21 @@ def _simulate_words(output: Path, simulated: "SimulatedTimeline") -> list[str]:
                 show_ns(times.gpu_busy_ns.total),
             ]
         )
-    words = [f"{output}: {len(simulated.steps):,} steps, {len(simulated.requests):,} requests", *_table(rows)]
+    sizes = f"{counted(len(simulated.steps), 'step')}, {counted(len(simulated.requests), 'request')}"
+    words = [f"{output}: {sizes}", *_table(rows)]
     words.append(_coverage_words(simulation.coverage))
+    words += _overlap_words(simulation.notes)
     odd = [row.label for row in simulation.coverage.steps if row.kernel_count_differs]
     if odd:
         words.append(
-            f"note: {len(odd):,} steps have another number of kernels than most of their kind; first: {odd[0]}"
+            f"note: steps with another number of kernels than most of their kind: {len(odd):,}; first: {odd[0]}"
         )
-    words += [f"note: {count:,} {name.replace('_', ' ')}" for name, count in simulation.notes.items()]
+    notes = {name: count for name, count in simulation.notes.items() if name != OVERLAPPED}  # said already
+    words += [f"note: {name.replace('_', ' ')}: {count:,}" for name, count in notes.items()]
     return words
 
 
-def _compare_words(output: Path, result: "Compare") -> list[str]:
+def _compare_words(output: Path, result: "Compare", notes: Mapping[str, int]) -> list[str]:
     summary = result.summary
     rows = [["", "count", "mean error", "mean abs", "median abs", "p95 abs", "aggregate abs"]]
     rows.append(_error_row("wall", summary.wall_ns))
@@ -331,12 +405,14 @@ def _compare_words(output: Path, result: "Compare") -> list[str]:
         rows.append(_error_row("request wall", summary.requests.wall_ns))
         rows.append(_error_row("request TTFT", summary.requests.ttft_ns))
         rows.append(_error_row("request TPOT", summary.requests.tpot_ns))
-    words = [f"{output}: {len(result.steps):,} steps and {len(result.requests):,} requests matched", *_table(rows)]
+    sizes = f"{counted(len(result.steps), 'step')} and {counted(len(result.requests), 'request')}"
+    words = [f"{output}: {sizes} matched", *_table(rows)]
     if summary.coverage is not None:
         words.append(_coverage_beside(summary.coverage))
+    words += _overlap_words(notes)
     if summary.unmatched is not None and (summary.unmatched.simulated or summary.unmatched.real):
         unmatched = summary.unmatched
-        words.append(f"note: {unmatched.simulated:,} simulated and {unmatched.real:,} real steps have no partner")
+        words.append(f"note: steps without a partner: {unmatched.simulated:,} simulated, {unmatched.real:,} real")
     return words
 
 
@@ -378,4 +454,5 @@ def _steps_words(real: "RealTimeline") -> list[str]:
             ]
         )
     gpu = f" on {real.meta.gpu}" if real.meta.gpu else ""
-    return [f"{real.meta.run_name}{gpu}: {len(real.steps):,} steps, {len(real.requests):,} requests", *_table(rows)]
+    sizes = f"{counted(len(real.steps), 'step')}, {counted(len(real.requests), 'request')}"
+    return [f"{real.meta.run_name}{gpu}: {sizes}", *_table(rows)]

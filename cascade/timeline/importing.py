@@ -16,6 +16,7 @@ def import_trace(
     kind_of: Sequence[tuple[str, Kind]] = (),
     device: int | None = None,
     progress: Progress = lambda read: None,
+    renumber: bool = False,
 ) -> tuple[RealTimeline, ImportReport]:
     """The measured timeline of a profiler trace, and the report of what was dropped, clamped, guessed or counted.
 
@@ -27,6 +28,7 @@ def import_trace(
         kind_of: (regular expression, kind) pairs, tried in order on a step's name.
         device: the GPU; by default the one with the most kernels.
         progress: called with the bytes of the file read so far.
+        renumber: launch uids count the launches of the steps alone, as a simulator that is given no others does.
 
     Raises:
         TimelineError: the file cannot be used; the message is one line that names it.
@@ -45,7 +47,7 @@ def import_trace(
             f"{path}: neither a PyTorch profiler trace (.json, .json.gz) nor an SQLite export of Nsight Systems"
             " (made of a .nsys-rep file by `nsys export --type sqlite`)"
         )
-    return timeline_of(trace, run_name(path), step_range, kind_of, device), trace.report
+    return timeline_of(trace, run_name(path), step_range, kind_of, device, renumber), trace.report
 
 
 def run_name(path: Path) -> str:

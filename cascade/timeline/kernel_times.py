@@ -12,8 +12,17 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from cascade.kernels import last_attempt, overlapped
 from cascade.timeline.kernel_names import names_agree
 from cascade.timeline.model import Count, Kernel, Model, NsLength, RealTimeline, TimelineError, kernel_label
+
+OVERLAPPED = "kernels_with_times_of_overlapped_ones"
+"""Note that counts the kernels of a timeline whose simulated time is not that of one kernel alone."""
+ADVICE = (
+    "the log has to begin with the timeline's first launch; if it is of some steps only, import a timeline of these alone "
+    "(cascade timeline import --step-range REGEX --renumber), or give times by name with --kernels: docs/step-timing.md, How kernels are "
+    "matched"
+)
 
 Shape = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
 
@@ -34,6 +43,7 @@ class SimulatorKernel(Model):
     finished: bool
     sim_cycles: int | float | None
     sim_insns: int | float | None = None
+    tot_sim_cycles: int | float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,8 @@ class KernelTimes:
     """Simulated times in ns. What `by_uid` and `by_name` both know, `by_uid` decides.
 
     `stand_in` says whether a launch's time may stand for other launches of the same name and shape: for a simulator's
-    kernels it may, while a map says itself what each row stands for.
+    kernels it may, while a map says itself what each row stands for. `overlapped` are the uids whose time is not their
+    own: their kernel ran together with another.
     """
 
     source: str
@@ -50,6 +61,7 @@ class KernelTimes:
     stand_in: bool
     core_clock_mhz: float | None = None
     notes: Counter[str] = field(default_factory=Counter)
+    overlapped: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +81,17 @@ def cycles_to_ns(cycles: float, clock_mhz: float) -> int:
 def from_simulator(kernels: Iterable[SimulatorKernel], source: str, clock_mhz: float) -> KernelTimes:
     """Times of the kernels a simulator finished, given in log order.
 
-    `source` is the file or sim, for errors; `clock_mhz` is the core clock of the simulated GPU. Left out and counted:
-    kernels that did not finish, whose cycles, name or uid the log does not say, and the empty blocks that a simulator
-    prints when two kernels end in one cycle. Of a uid that comes twice, as in a log with a retry appended, the later
-    one counts. When no kernel has a uid, log order stands in.
+    `source` is the file or sim, for errors; `clock_mhz` is the core clock of the simulated GPU. Only the last attempt of
+    a simulator that was started again counts (`cascade.kernels.attempts`). Left out and counted besides: kernels that
+    did not finish, whose cycles, name or uid the log does not say, and the empty blocks that a simulator prints when two
+    kernels end in one cycle. Of a uid that comes twice the later one counts. When no kernel has a uid, log order stands
+    in.
     """
-    notes: Counter[str] = Counter()
-    rows: list[tuple[int | None, str, int]] = []
-    for kernel in kernels:
+    every = list(kernels)
+    last = last_attempt(every)
+    notes: Counter[str] = Counter({"simulated_kernels_of_earlier_attempts": len(every) - len(last)})
+    rows: list[tuple[int | None, str, int, bool]] = []
+    for kernel, together in zip(last, overlapped(last), strict=True):
         if not kernel.finished:
             notes["unfinished_simulated_kernels"] += 1
         elif kernel.sim_cycles is None or kernel.sim_cycles < 0 or (kernel.sim_insns == 0 and kernel.sim_cycles <= 1):
@@ -84,23 +99,29 @@ def from_simulator(kernels: Iterable[SimulatorKernel], source: str, clock_mhz: f
         elif kernel.name is None:
             notes["simulated_kernels_without_name"] += 1
         else:
-            rows.append((kernel.launch_uid, kernel.name, cycles_to_ns(kernel.sim_cycles, clock_mhz)))
-    if all(uid is None for uid, _, _ in rows):
-        rows = [(position, name, ns) for position, (_, name, ns) in enumerate(rows, 1)]
+            rows.append((kernel.launch_uid, kernel.name, cycles_to_ns(kernel.sim_cycles, clock_mhz), together))
+    if all(uid is None for uid, *_ in rows):
+        rows = [(position, name, ns, together) for position, (_, name, ns, together) in enumerate(rows, 1)]
     by_uid: dict[int, tuple[str, int]] = {}
-    latest = 0
-    for uid, name, ns in rows:
+    overlapping: set[int] = set()
+    for uid, name, ns, together in rows:
         if uid is None:
             notes["simulated_kernels_without_launch_uid"] += 1
             continue
-        if uid in by_uid:
-            notes["repeated_launch_uids"] += 1
-        elif uid < latest:
-            # It ended after a later launch did: the two ran together, and cycles between two ends are nobody's own.
-            notes["simulated_kernels_that_overlapped"] += 1
-        latest = max(latest, uid)
+        notes["repeated_launch_uids"] += uid in by_uid
         by_uid[uid] = name, ns
-    return KernelTimes(source, by_uid, {}, stand_in=True, core_clock_mhz=clock_mhz, notes=notes)
+        if together:
+            overlapping.add(uid)
+    notes["simulated_kernels_that_overlapped"] += len(overlapping)
+    return KernelTimes(
+        source,
+        by_uid,
+        {},
+        stand_in=True,
+        core_clock_mhz=clock_mhz,
+        notes=notes,
+        overlapped=frozenset(overlapping),
+    )
 
 
 def from_map(data: bytes, source: str) -> KernelTimes:
@@ -141,6 +162,7 @@ def assign(timeline: RealTimeline, times: KernelTimes) -> tuple[list[StepKernelT
     used_names: set[str] = set()
     agreed: dict[tuple[str, str], bool] = {}
     simulated: dict[Shape, list[int]] = {}
+    shared: set[Shape] = set()
     steps: list[StepKernelTimes] = []
     for step, step_uids in zip(timeline.steps, uids, strict=True):
         found: list[int | None] = []
@@ -161,17 +183,21 @@ def assign(timeline: RealTimeline, times: KernelTimes) -> tuple[list[StepKernelT
                 if not agreed[pair]:
                     raise TimelineError(
                         f"{times.source}: launch {uid} is {name!r}, but in the timeline it is {step.label}, "
-                        f"{kernel_label(position, kernel.name)}"
+                        f"{kernel_label(position, kernel.name)}; {ADVICE}"
                     )
-                notes["names_agreeing_only_without_arguments"] += 1
+                # One is mangled and the other not. Their arguments may well agree: nobody has compared them.
+                notes["names_compared_without_their_arguments"] += name.strip() != kernel.name.strip()
             found.append(ns)
             simulated.setdefault(_shape(kernel), []).append(ns)
+            if uid in times.overlapped:
+                notes[OVERLAPPED] += 1
+                shared.add(_shape(kernel))
         steps.append(StepKernelTimes(found, [False] * len(found)))
     notes["kernels_without_launch_uid"] += sum(uid is None for step_uids in uids for uid in step_uids)
     notes["unused_simulated_kernels"] += len(times.by_uid) - len(used_uids)
     notes["unused_map_names"] += len(times.by_name) - len(used_names)
     if times.stand_in:
-        _let_stand_in(timeline, steps, simulated, notes)
+        _let_stand_in(timeline, steps, simulated, shared, notes)
     return steps, notes
 
 
@@ -216,9 +242,16 @@ def _shape(kernel: Kernel) -> Shape:
 
 
 def _let_stand_in(
-    timeline: RealTimeline, steps: list[StepKernelTimes], simulated: dict[Shape, list[int]], notes: Counter[str]
+    timeline: RealTimeline,
+    steps: list[StepKernelTimes],
+    simulated: dict[Shape, list[int]],
+    shared: set[Shape],
+    notes: Counter[str],
 ) -> None:
-    """Give kernels without a time the mean of those simulated with the same name and launch shape."""
+    """Give kernels without a time the mean of those simulated with the same name and launch shape.
+
+    Of the shapes in `shared` a kernel overlapped others in the simulator.
+    """
     mean = {shape: round(Fraction(sum(ns), len(ns))) for shape, ns in simulated.items()}
     for step, times in zip(timeline.steps, steps, strict=True):
         for position, kernel in enumerate(step.kernels):
@@ -227,3 +260,4 @@ def _let_stand_in(
                 times.via[position] = True
                 # Two launches of one name may do different work; without a shape nobody can tell.
                 notes["stand_ins_without_known_shape"] += kernel.grid is None
+                notes[OVERLAPPED] += shape in shared

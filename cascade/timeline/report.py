@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cascade.words import counted
+
 Action = Literal["dropped", "clamped", "guessed", "counted"]
 ACTIONS: tuple[Action, ...] = ("dropped", "clamped", "guessed", "counted")
 
@@ -45,8 +47,8 @@ class ImportReport:
     def lines(self) -> list[str]:
         """The report as text, one line an entry, in the order of ACTIONS and then of happening."""
         text = [
-            f"{self.source}: {self.trace_format}, {self.kernels_found:,} kernels, {self.kernels_kept:,} of them in "
-            f"{self.steps:,} steps with {show_ns(self.gpu_ns)} of GPU time"
+            f"{self.source}: {self.trace_format}, {counted(self.kernels_found, 'kernel')}, {self.kernels_kept:,} of them "
+            f"in {counted(self.steps, 'step')} with {show_ns(self.gpu_ns)} of GPU time"
         ]
         for action in ACTIONS:
             for entry in self.entries.values():

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
+from cascade.kernels import last_attempt
 from cascade.timeline.kernel_times import KernelTimes, SimulatorKernel, from_simulator
 from cascade.timeline.kineto import GZIP_MAGIC, Progress
 from cascade.timeline.model import Model, TimelineError
@@ -56,14 +57,15 @@ def times_of_log(path: Path, clock_mhz: float | None, progress: Progress = lambd
 
     Args:
         path: the log.
-        clock_mhz: core clock; by default that of the configuration header in the log.
+        clock_mhz: core clock; by default that of the configuration header in the log, of its last attempt when there are
+            several.
         progress: called with the bytes of the file read so far.
 
     Raises:
         TimelineError: the file cannot be read, has no kernel, names no core clock, or names two.
     """
     kernels: list[SimulatorKernel] = []
-    clocks: set[float | None] = set()
+    clocks: list[float | None] = []
     parser = Parser()
     try:
         for lines in _lines(path, progress):
@@ -72,19 +74,18 @@ def times_of_log(path: Path, clock_mhz: float | None, progress: Progress = lambd
                 # One kernel at a time: the clock of an appended retry must not be taken for that of the run before.
                 found, start = parser.feed(lines, start, max_kernels=1)
                 kernels += [SimulatorKernel.model_validate(dict(kernel)) for kernel in found]
-                if found:
-                    clocks.add(parser.outcome.core_clock_mhz)
+                clocks += [parser.outcome.core_clock_mhz] * len(found)
     except OSError as error:
         raise TimelineError(f"{path}: {error.strerror or error}") from error
     except zlib.error as error:
         raise TimelineError(f"{path}: broken gzip data: {error}") from error
     left = [SimulatorKernel.model_validate(dict(kernel)) for kernel in parser.finish()]
     kernels += left
-    if left:
-        clocks.add(parser.outcome.core_clock_mhz)
+    clocks += [parser.outcome.core_clock_mhz] * len(left)
     if not kernels:
         raise TimelineError(f"{path}: no kernel's statistics in this log")
-    return from_simulator(kernels, str(path), clock_mhz or _one_clock(str(path), clocks))
+    counting = clocks[-len(last_attempt(kernels)) :]
+    return from_simulator(kernels, str(path), clock_mhz or _one_clock(str(path), set(counting)))
 
 
 def times_of_sim(

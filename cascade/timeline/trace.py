@@ -113,7 +113,12 @@ def as_column(values: "array[int]") -> Column:
 
 
 def timeline_of(
-    trace: Trace, run_name: str, step_range: str | None, kind_of: Sequence[tuple[str, Kind]], device: int | None
+    trace: Trace,
+    run_name: str,
+    step_range: str | None,
+    kind_of: Sequence[tuple[str, Kind]],
+    device: int | None,
+    renumber: bool = False,
 ) -> RealTimeline:
     """The measured timeline of one GPU of a trace; what had to be dropped, clamped or guessed is in `trace.report`.
 
@@ -125,6 +130,7 @@ def timeline_of(
         kind_of: (regular expression, kind) pairs tried in order on a step's name. Without a match a name that holds
             the word decides, else the kind is `other`.
         device: the GPU. Without one, that with the most kernels.
+        renumber: launch uids count the launches of the steps alone, not those of the whole trace.
 
     Raises:
         TimelineError: no kernel, no such range, no such device, or host and GPU times on two clocks.
@@ -147,6 +153,8 @@ def timeline_of(
     else:
         report.add("guessed", "steps: no range at all, so the whole trace is one step")
         ranges, step_of = [_whole(trace, rows)], [0] * len(rows)
+    if renumber:
+        uid = _launch_uids(trace, _launched_in_steps(trace, mine, usable, rows, ranges, step_of))
     steps = _build_steps(trace, rows, uid, ranges, step_of, kind_of)
     report.steps = len(steps)
     report.kernels_kept = sum(len(step.kernels) for step in steps)
@@ -178,7 +186,7 @@ def _choose_device(trace: Trace, device: int | None) -> int:
 def _launch_uids(trace: Trace, mine: Mask) -> Column:
     """The launch's number in the run, from 1, by launch time (by start where unknown); 0 where neither is known.
 
-    Counts every kernel of the device, also those no step has, as a simulator that was given the whole run does.
+    Counts every kernel of `mine`: of the device, also those no step has, as a simulator that was given the whole run does.
     """
     when = np.where(trace.launch != NO_TIME, trace.launch, trace.start)
     known = np.flatnonzero(mine & ((trace.launch != NO_TIME) | (trace.start != 0)))
@@ -186,6 +194,19 @@ def _launch_uids(trace: Trace, mine: Mask) -> Column:
     uid = np.zeros(len(trace.start), dtype=np.int64)
     uid[order] = np.arange(1, len(order) + 1)
     return uid
+
+
+def _launched_in_steps(
+    trace: Trace, mine: Mask, usable: Mask, rows: Column, ranges: Sequence[Range], step_of: Sequence[int]
+) -> Mask:
+    """The kernels of the steps, and those launched in them whose time was lost: a simulator runs these too."""
+    starts = np.array([r.start for r in ranges], dtype=np.int64)
+    ends = np.array([r.end for r in ranges], dtype=np.int64)
+    place = np.searchsorted(starts, trace.launch, "right") - 1
+    inside = (trace.launch != NO_TIME) & (place >= 0) & (trace.launch < ends[np.maximum(place, 0)])
+    found: Mask = mine & ~usable & inside
+    found[rows[np.array(step_of) >= 0]] = True
+    return found
 
 
 def _usable(trace: Trace, mine: Mask) -> Mask:

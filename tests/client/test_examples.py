@@ -12,6 +12,7 @@ from cascade.cli import main
 from cascade.client import Client
 from cascade.sample_log import SampleLog
 from cascade.timeline import model, synthetic
+from cascade.timeline.compare import compare
 from cascade.timeline.kernel_times import KernelTimes
 from cascade.timeline.simulate import simulate
 from tests.client.test_commands import commands
@@ -56,7 +57,7 @@ def test_an_example_runs_as_printed(
     (tmp_path / "real_timeline.json").write_bytes(model.dump(real))
     simulated = simulate(real, KernelTimes("x", {}, {}, stand_in=False))
     (tmp_path / "simulated_timeline.json").write_bytes(model.dump(simulated))
-    (tmp_path / "compare.json").write_text("{}")
+    (tmp_path / "compare.json").write_bytes(model.dump(compare(simulated, real)))
     with Client(server.url, server.token) as client:
         ids = []
         for _ in range(2):
@@ -69,6 +70,8 @@ def test_an_example_runs_as_printed(
         if "--from" in line or "--state" in line:  # what is to be run again must have failed
             ids[0] = client.create_run("example", [{}])
             client.heartbeat(ids[0].sims[0].id, "failed", 1)
+    # In one piece, however long: pasted with a line end within, it would be two commands.
+    assert f"Example: {line}\n" in CliRunner().invoke(main, [*path, "--help"]).output
     found = line.replace(RUN, ids[0].id).replace(OTHER_RUN, ids[1].id).replace(SIM, ids[0].sims[0].id)
     words = shlex.split(re.sub(r" > \S+$", "", found))
     assert words[0] == "cascade"

@@ -139,3 +139,20 @@ def test_an_export_without_its_table_says_which(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TimelineError, match=r"nothing\.json: No such file"):
         import_trace(tmp_path / "nothing.json")
+
+
+def test_launches_are_counted_in_the_whole_trace_or_in_the_chosen_steps_alone(tmp_path: Path) -> None:
+    events = [
+        launch(9, 2), kernel(9, 3),
+        step(0, 5, 100), launch(1, 10), kernel(1, 15), launch(2, 20), kernel(2, 25),
+        step(1, 200, 100), launch(4, 203), kernel(4, 0), launch(5, 210), kernel(5, 215), launch(6, 220), kernel(6, 225),
+    ]  # fmt: skip
+    path = write(tmp_path / "trace.json", events)
+
+    def uids(**options: Any) -> dict[str, int | None]:
+        real, _ = import_trace(path, "^ProfilerStep#1$", **options)
+        return {kernel.name: kernel.launch_uid for step in real.steps for kernel in step.kernels}
+
+    assert uids() == {"k5": 5, "k6": 6}
+    # The one whose time the profiler lost was launched all the same, and a simulator runs it.
+    assert uids(renumber=True) == {"k5": 2, "k6": 3}

@@ -137,7 +137,9 @@ SAMPLE = list(SampleLog(kernels=3, seed=8).lines())
 @pytest.mark.parametrize(
     "lines", [SAMPLE, *(lines_of(log) for log in LOGS[:2])], ids=lambda lines: f"{len(lines)} lines"
 )
-def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path, lines: list[str]) -> None:
+def test_from_a_trace_and_a_log_to_the_server_and_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: list[str]
+) -> None:
     log = tmp_path / "accelsim.log"
     log.write_text("\n".join(lines) + "\n")
     parser = Parser()
@@ -159,12 +161,49 @@ def test_from_a_trace_and_a_log_to_the_server_and_back(tmp_path: Path, lines: li
     simulated, result = (json.loads(path.read_text()) for path in outputs)
     assert (simulated, result) == simulate_and_compare(timeline, log)
     assert simulated["summary"]["simulation"]["coverage"]["simulated_kernels"] == len(found) > 2
+    line = ["timeline", "send", "SIM", "--simulated", str(outputs[0]), "--compare", str(outputs[1])]
+    assert f"cascade {' '.join(line)}" in done.output, "what comes next is told"
     with Server(tmp_path / "data") as server, Client(server.url, server.token) as client:
         sim = client.create_run("whole", [{}]).sims[0].id
-        client.send_step_timeline(sim, simulated, result)
+        monkeypatch.setenv("CASCADE_URL", server.url)
+        monkeypatch.setenv("CASCADE_TOKEN", server.token)
+        sent = CliRunner().invoke(main, [word.replace("SIM", sim) for word in line])
+        assert sent.output == f"{sim}: 1 step sent; {server.url}/#/sims/{sim}?tab=timing\n"
         read = client.step_timeline(sim)
+        without = CliRunner().invoke(main, ["timeline", "send", sim, "--simulated", str(outputs[0])])
+        assert without.exit_code == 0
+        assert client.step_timeline(sim).compare is None
+        for wrong in ([str(outputs[1])], [str(outputs[0]), "--compare", str(log)], ["nothing.json"]):
+            refused = CliRunner().invoke(main, ["timeline", "send", sim, "--simulated", *wrong])
+            assert refused.exit_code == 1
+            assert refused.output.count("\n") == 1
     assert json.dumps(read.simulated) == json.dumps(simulated)
     assert json.dumps(read.compare) == json.dumps(result)
+
+
+def test_full_coverage_by_kernels_that_overlapped_is_called_out(tmp_path: Path) -> None:
+    sample = SampleLog(kernels=6, seed=1, streams=3, concurrent=True)
+    (tmp_path / "accelsim.log").write_text("\n".join(sample.lines()))
+    kernels = [
+        Kernel(block["name"] or "", 10_000 * uid, 10_000 * uid + 4_000, launch_uid=uid)
+        for uid, block in sorted((block["launch_uid"] or 0, block) for block in sample.blocks)
+    ]
+    step = Step(repeat=0, index=0, kind="prefill", start_ns=0, end_ns=100_000, kernels=kernels)
+    timeline = tmp_path / "real_timeline.json"
+    timeline.write_bytes(dump(RealTimeline(meta=RealMeta(run_name="streams"), steps=[step])))
+    made = str(tmp_path / "s.json")
+    log = str(tmp_path / "accelsim.log")
+    first = CliRunner().invoke(main, ["simulate", "--timeline", str(timeline), "--log", log, "-o", made])
+    second = CliRunner().invoke(main, ["compare", made, str(timeline), "-o", str(tmp_path / "c.json")])
+    count = json.loads((tmp_path / "s.json").read_bytes())["summary"]["simulation"]["notes"][
+        "kernels_with_times_of_overlapped_ones"
+    ]
+    assert count > 1
+    for done in (first, second):
+        assert done.exit_code == 0, done.output
+        assert f"warning: {count} of these kernels have the time of one that overlapped others" in done.output
+    assert "1 step, 0 requests" in first.output
+    assert "steps without a partner" not in second.output
 
 
 @pytest.mark.parametrize(

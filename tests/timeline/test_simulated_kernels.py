@@ -32,6 +32,60 @@ def test_another_name_names_launch_step_and_kernel() -> None:
         simulated(kernel("a", 1), kernel("zzz", 2))
 
 
+def test_the_error_of_another_name_says_what_to_do() -> None:
+    with pytest.raises(
+        TimelineError, match=r"--step-range REGEX --renumber.*--kernels.*How kernels are matched"
+    ) as error:
+        simulated(kernel("b", 1))
+    assert "\n" not in str(error.value)
+
+
+def test_only_the_last_attempt_of_a_simulator_counts() -> None:
+    def row(name: str, uid: int, cycles: int, total: int) -> SimulatorKernel:
+        return SimulatorKernel(name=name, launch_uid=uid, finished=True, sim_cycles=cycles, tot_sim_cycles=total)
+
+    # The first attempt ran with other kernels: had they counted, their names would be an error.
+    earlier = [row("zzz", 1, 100, 100), row("zzz", 2, 100, 200)]
+    found = simulated(*earlier, row("a", 1, 300, 300))
+    assert (found.coverage.simulated_kernels, found.coverage.covered_simulated_gpu_ns) == (1, 300)
+    assert found.notes["simulated_kernels_of_earlier_attempts"] == 2
+    assert "simulated_kernels_of_earlier_attempts" not in simulated(row("a", 1, 300, 300)).notes
+
+
+def test_the_clock_of_the_last_attempt_counts(tmp_path: Path) -> None:
+    first = "\n".join(SampleLog(kernels=2, seed=1).lines())
+    log = tmp_path / "accelsim.log"
+    log.write_text(first.replace("1410.0:1410.0", "900.0:900.0") + "\n" + first + "\n")
+    times = times_of_log(log, None)
+    assert times.core_clock_mhz == 1410.0
+    assert times.notes["simulated_kernels_of_earlier_attempts"] == 2
+
+
+def test_kernels_that_overlapped_in_the_simulator_are_counted_with_their_stand_ins() -> None:
+    assert simulated(kernel("b", 2), kernel("a", 1)).notes == {
+        "kernels_with_times_of_overlapped_ones": 2, "simulated_kernels_that_overlapped": 2,
+    }  # fmt: skip
+    assert simulated(kernel("a", 1), kernel("b", 2)).notes == {}
+    third = Step(
+        repeat=0, index=4, kind="decode", start_ns=40_000, end_ns=50_000, kernels=[Kernel("a", 41_000, 42_000, launch_uid=3)]
+    )  # fmt: skip
+    real = RealTimeline(meta=REAL.meta, steps=[*REAL.steps, third])
+    times = from_simulator([kernel("b", 2), kernel("a", 1)], "accelsim.log", 1000.0)
+    assert simulate(real, times).summary.simulation.notes["kernels_with_times_of_overlapped_ones"] == 3
+
+
+def test_names_of_which_one_is_mangled_were_not_compared_to_the_end() -> None:
+    def notes(simulated_name: str, measured: str) -> dict[str, int]:
+        step = Step(repeat=0, index=0, kind="decode", start_ns=0, end_ns=9, kernels=[Kernel(measured, 1, 2)])
+        real = RealTimeline(meta=RealMeta(run_name="x"), steps=[step])
+        return simulate(real, from_simulator([kernel(simulated_name, 1)], "log", 1000.0)).summary.simulation.notes
+
+    assert notes("_Z6vecAddPKfS0_Pfi", "vecAdd(float const*, float const*, float*, int)") == {
+        "names_compared_without_their_arguments": 1
+    }
+    assert notes("f(int) ", "f(int)") == {}
+
+
 @pytest.mark.parametrize(
     ("kernels", "covered", "note"),
     [
