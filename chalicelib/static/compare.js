@@ -6,10 +6,12 @@ import { foreign, h, setText } from "./dom.js";
 import { FINAL, count, counted, cut, decimal, percent } from "./format.js";
 import { Kernels } from "./kernels.js";
 import { Live } from "./live.js";
+import { middle, shortened } from "./params.js";
 import { Table } from "./table.js";
 
 const RUNS = 100;
 const SIDES = ["a", "b"];
+const NAME_WIDE = 60;
 
 export const title = () => "Compare";
 
@@ -82,12 +84,16 @@ export function open(root, { query, setQuery }) {
     { key: `${key}-b`, label: `${label} B`, number: true, narrow: more.narrow, text: (pair) => text(pair.b && of(pair.b)), sort: (pair) => pair.b && of(pair.b) },
     { key: `${key}-d`, label: `${label} B−A`, number: true, text: (pair) => percent(pair.a && pair.b ? change(of(pair.a), of(pair.b)) : null, true), sort: (pair) => (pair.a && pair.b ? change(of(pair.a), of(pair.b)) : null) },
   ];
-  const cellName = (cell, text, more) => {
+  const cellName = (cell, text, more, title = text) => {
     if (cell.shown === text) return;
     cell.shown = text;
-    cell.title = cut(text, 1000);
+    cell.title = cut(title, 1000);
     cell.replaceChildren(foreign(cut(text)), more ?? "");
   };
+  // Names by trace paths differ only far behind.
+  const short = { a: new Map(), b: new Map() };
+  const named = (which, name) => short[which].get(name) ?? middle(name, NAME_WIDE);
+  const pairName = (pair, of) => (pair.a && pair.b && pair.a.name !== pair.b.name ? `${of("a", pair.a.name)} | ${of("b", pair.b.name)}` : pair.a ? of("a", pair.a.name) : of("b", pair.b.name));
 
   const simTable = new Table({
     label: "Sims in pairs",
@@ -95,7 +101,7 @@ export function open(root, { query, setQuery }) {
     height: "40vh",
     empty: "Choose two runs.",
     columns: [
-      { key: "name", label: "Sims", sort: (pair) => (pair.a ?? pair.b).name, fill: (cell, pair) => cellName(cell, pair.a && pair.b && pair.a.name !== pair.b.name ? `${pair.a.name} | ${pair.b.name}` : (pair.a ?? pair.b).name) },
+      { key: "name", label: "Sims", rest: true, sort: (pair) => (pair.a ?? pair.b).name, fill: (cell, pair) => cellName(cell, pairName(pair, named), "", pairName(pair, (which, name) => name)) },
       { key: "state", label: "States", narrow: false, text: (pair) => `${pair.a?.state ?? "–"} | ${pair.b?.state ?? "–"}` },
       ...both("cycles", "Cycles", (sim) => sim.tot_sim_cycles, count),
       ...both("kernels", "Kernels", (sim) => sim.kernels, count, { narrow: false }),
@@ -116,7 +122,7 @@ export function open(root, { query, setQuery }) {
     empty: "Neither sim has a kernel yet.",
     columns: [
       { key: "position", label: "#", number: true, text: (pair) => String((pair.a ?? pair.b).index), sort: (pair) => pair.position },
-      { key: "name", label: "Kernel", sort: (pair) => (pair.a ?? pair.b).name, fill: (cell, pair) => cellName(cell, (pair.a ?? pair.b).name ?? "(unknown)", pair.a && pair.b ? "" : h("span", { class: "muted" }, pair.a ? " (only in A)" : " (only in B)")) },
+      { key: "name", label: "Kernel", rest: true, sort: (pair) => (pair.a ?? pair.b).name, fill: (cell, pair) => cellName(cell, (pair.a ?? pair.b).name ?? "(unknown)", pair.a && pair.b ? "" : h("span", { class: "muted" }, pair.a ? " (only in A)" : " (only in B)")) },
       ...both("cycles", "Cycles", (kernel) => kernel.sim_cycles, count),
       ...both("ipc", "IPC", (kernel) => kernel.ipc, decimal, { narrow: false }),
     ],
@@ -125,7 +131,8 @@ export function open(root, { query, setQuery }) {
   const kernelTitle = h("h2", {});
   const kernelPart = h("section", { hidden: true }, kernelTitle, chart.element, kernelTable.element);
   const hint = h("p", { class: "empty" });
-  root.append(h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, "Compare")), h("div", { class: "pickers" }, side("a", "A"), side("b", "B")), hint, h("h2", {}, "Sims"), simTable.element, kernelPart);
+  const simPart = h("section", {}, h("h2", {}, "Sims"), simTable.element);
+  root.append(h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, "Compare")), h("div", { class: "pickers" }, side("a", "A"), side("b", "B")), hint, simPart, kernelPart);
 
   function fillRuns(list) {
     for (const which of SIDES) {
@@ -144,7 +151,8 @@ export function open(root, { query, setQuery }) {
     const shape = JSON.stringify([runs[which]?.id, sims.length]);
     if (seen[which] !== shape) {
       seen[which] = shape;
-      simSelect[which].replaceChildren(h("option", { value: "" }, "Choose a sim"), ...sims.map((sim) => h("option", { value: sim.id }, cut(sim.name, 80))));
+      short[which] = shortened(sims.map((sim) => sim.name), NAME_WIDE);
+      simSelect[which].replaceChildren(h("option", { value: "" }, "Choose a sim"), ...sims.map((sim) => h("option", { value: sim.id, title: cut(sim.name, 300) }, named(which, sim.name))));
     }
     simSelect[which].value = chosen.sims[which] ?? "";
     simSelect[which].disabled = sims.length === 0;
@@ -155,6 +163,8 @@ export function open(root, { query, setQuery }) {
     const ready = runs.a && runs.b;
     setText(hint, ready ? "" : "Choose a run on each side; the same run on both compares its sims.");
     hint.hidden = Boolean(ready);
+    // Once both sims of one run are chosen there is nothing left to say.
+    simPart.hidden = Boolean(ready) && runs.a.id === runs.b.id && SIDES.every((which) => chosen.sims[which]);
     simTable.set(ready && runs.a.id !== runs.b.id ? pairSims(runs.a.sims, runs.b.sims) : []);
     setText(simTable.none, ready ? "One run on both sides: choose a sim on each." : "Choose two runs.");
   }
@@ -164,7 +174,8 @@ export function open(root, { query, setQuery }) {
     if (!a || !b) return;
     const pairs = pairKernels(a.last, b.last);
     const names = SIDES.map((which) => runs[which]?.sims.find((sim) => sim.id === chosen.sims[which])?.name ?? chosen.sims[which]);
-    kernelTitle.replaceChildren("Kernels of A ", foreign(cut(names[0], 80)), " and B ", foreign(cut(names[1], 80)));
+    kernelTitle.replaceChildren("Kernels of A ", foreign(named("a", names[0])), " and B ", foreign(named("b", names[1])));
+    kernelTitle.title = `A ${cut(names[0], 300)}\nB ${cut(names[1], 300)}`;
     kernelTable.set(pairs);
     chart.element.hidden = pairs.length === 0;
     if (!pairs.length) return;

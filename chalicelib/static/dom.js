@@ -27,13 +27,13 @@ export function show(element, wanted) {
   element.hidden = !wanted;
 }
 
-/** A question in a dialog; resolves to whether the answer was yes. */
+/** A question, text or nodes, in a dialog; resolves to whether the answer was yes. */
 export function confirm(question, yes) {
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",
-      { "aria-label": yes, onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
-      h("p", {}, question),
+      { "aria-label": yes, "aria-describedby": "question", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
+      h("p", { id: "question" }, question),
       h(
         "p",
         { class: "actions" },

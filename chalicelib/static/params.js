@@ -5,6 +5,8 @@ import { value } from "./format.js";
 const BOUNDARY = /[\s/=,;:|]/;
 const LEAST = 4;
 /** Characters; a shorter beginning is not worth an ellipsis. */
+const WORD_LEAST = 8;
+const OPTIONS_MOST = 6;
 const NAME_MOST = 200;
 /** Characters; what the command line makes longer it cuts. */
 
@@ -30,6 +32,12 @@ export function survey(all) {
     else varied.push({ key, values });
   }
   return { varied, constant };
+}
+
+/** The simulator's command for `cascade worker`, with placeholders for a sim's own parameters. */
+export function simulator(keys) {
+  const given = [...keys].filter((key) => /^[A-Za-z_][A-Za-z0-9_-]*$/.test(key)).slice(0, OPTIONS_MOST);
+  return ["accel-sim.out", ...given.map((key) => `-${key} {${key}}`)].join(" ");
 }
 
 /** Part of a text without half of a surrogate pair at either end. */
@@ -63,6 +71,22 @@ const end = (text, i) => text[text.length - 1 - i];
 export function shortened(texts, most) {
   const list = [...new Set(texts)];
   if (list.every((text) => text.length <= most)) return new Map(list.map((text) => [text, text]));
+  return byWords(list, most) ?? whole(list, most);
+}
+
+/** Of texts of as many words each, `trace=/a/b config=/c/d`, each word that differs on its own; null when that does not fit. */
+function byWords(list, most) {
+  const words = list.map((text) => text.split(/\s+/));
+  const differ = words[0].map((word, i) => i).filter((i) => words.some((own) => own[i] !== words[0][i]));
+  const room = Math.floor((most + 1) / differ.length) - 1;
+  if (words[0].length < 2 || !differ.length || room < WORD_LEAST || words.some((own) => own.length !== words[0].length)) return null;
+  const short = differ.map((i) => shortened(words.map((own) => own[i]), room));
+  // Only the gaps between words may have differed.
+  const made = new Map(list.map((text, i) => [text, differ.map((at, j) => short[j].get(words[i][at])).join(" ")]));
+  return new Set(made.values()).size === list.length ? made : null;
+}
+
+function whole(list, most) {
   let [head, tail] = [0, 0];
   if (list.length > 1) {
     const least = Math.min(...list.map((text) => text.length));

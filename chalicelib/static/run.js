@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { command, confirm, foreign, h, setText } from "./dom.js";
 import { FINAL, STATES, bytes, count, counted, cut, decimal, duration, mark, time, value } from "./format.js";
 import { Live, words } from "./live.js";
-import { middle, saysParams, shortened, survey } from "./params.js";
+import { middle, saysParams, shortened, simulator, survey } from "./params.js";
 import { Bar, badge } from "./states.js";
 import { Table } from "./table.js";
 
@@ -126,7 +126,7 @@ export function open(root, { id, query, setQuery }) {
     sort: (sim) => sortable(sim, one.key),
     fill: (cell, sim) => fillText(cell, inShort(sim, one), given(sim, one.key) ?? "This sim has no such parameter"),
   });
-  const allParams = { key: "params", label: "Parameters", narrow: false, sort: together, fill: (cell, sim) => fillText(cell, cut(together(sim), 300), inFull(sim)) };
+  const allParams = { key: "params", label: "Parameters", narrow: false, rest: true, sort: together, fill: (cell, sim) => fillText(cell, cut(together(sim), 300), inFull(sim)) };
   const before = [
     { key: "state", label: "State", sort: (sim) => STATES.indexOf(sim.state), fill: (cell, sim) => { cell.badge = badge(sim.state, cell.badge); if (!cell.firstChild) cell.append(cell.badge); } },
     {
@@ -218,11 +218,13 @@ export function open(root, { id, query, setQuery }) {
     const question = ["Delete the run ", h("strong", {}, foreign(cut(run.name, 80))), ` with its ${counted(rows.length, "sim")}, their logs, kernels and files? `, open ? `${counted(open, "sim")} of it ${open === 1 ? "has" : "have"} not finished. ` : "", "It cannot be brought back."];
     if (!(await confirm(question, "Delete run"))) return;
     remove.disabled = true;
+    setText(remove, "Deleting…");
     try {
       await call(`runs/${id}`, { method: "DELETE", raw: true });
       location.hash = "#/";
     } catch (error) {
       remove.disabled = false;
+      setText(remove, "Delete run");
       note.hidden = false;
       setText(note, words(error));
       live.now();
@@ -274,10 +276,15 @@ export function open(root, { id, query, setQuery }) {
     setText(about.lastChild, `, ${counted(rows.length, "sim")}`);
     bar.set(found.counts);
     help.hidden = !(found.counts.queued && !found.counts.running);
-    if (!help.hidden && !help.firstChild) {
-      help.append(h("p", {}, "Sims are queued and none runs. Start a worker where the simulator is installed:"), command(`export CASCADE_URL=${address}\ncascade worker --run ${id} -- accel-sim.out -trace {trace} -config {config}`));
-    }
+    if (paramsOf) sayHow();
     draw();
+  }
+
+  /** How a worker is started, with placeholders for the parameters that this run has. */
+  function sayHow() {
+    if (help.hidden || help.firstChild) return;
+    const keys = new Set([...params.values()].flatMap((own) => Object.keys(own)));
+    help.append(h("p", {}, "Sims are queued and none runs. Start a worker where the simulator is installed and CASCADE_TOKEN is set:"), command(`export CASCADE_URL=${address}\ncascade worker --run ${id} -- ${simulator(keys)}`));
   }
 
   function draw() {
@@ -309,6 +316,7 @@ export function open(root, { id, query, setQuery }) {
     const wide = Math.floor(PARAMS_WIDE / Math.max(1, Math.min(found.varied.length, PARAM_COLUMNS)));
     varied = found.varied.map((one) => ({ ...one, short: shortened([...one.values.keys()], wide), numbers: all.every((own) => !Object.hasOwn(own, one.key) || typeof own[one.key] === "number") }));
     nameSims();
+    sayHow();
     for (const sim of rows) texts.set(sim.id, Object.entries(params.get(sim.id) ?? {}).map(([key, own]) => `${key}=${value(own)}`).join("\n").toLowerCase());
     drawConstants(found.constant);
     table.setColumns([...before, ...(apart ? varied.map(paramColumn) : [allParams]), ...after]);

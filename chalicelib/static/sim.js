@@ -7,6 +7,7 @@ import { FilesPanel } from "./files.js";
 import { KernelsPanel } from "./kernels.js";
 import { Live, words } from "./live.js";
 import { LogPanel } from "./log.js";
+import { simulator } from "./params.js";
 import { badge } from "./states.js";
 import { Tabs } from "./tabs.js";
 import { TimingPanel } from "./timing.js";
@@ -99,7 +100,7 @@ export function open(root, { id, query, setQuery }) {
     setText(at.code, found.exit_code === null ? "–" : String(found.exit_code));
     help.hidden = found.state !== "queued";
     if (found.state === "queued" && !help.firstChild) {
-      help.append(h("p", {}, "Queued: it waits for a worker. Start one where the simulator is installed:"), command(`export CASCADE_URL=${address}\ncascade worker --run ${found.run_id} -- accel-sim.out -trace {trace} -config {config}`));
+      help.append(h("p", {}, "Queued: it waits for a worker. Start one where the simulator is installed and CASCADE_TOKEN is set:"), command(`export CASCADE_URL=${address}\ncascade worker --run ${found.run_id} -- ${simulator(Object.keys(found.params))}`));
     }
     tick();
   }

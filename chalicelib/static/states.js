@@ -1,7 +1,7 @@
 // How states look, the same everywhere.
 
 import { h, setText } from "./dom.js";
-import { STATES, mark } from "./format.js";
+import { STATES, count, mark } from "./format.js";
 
 /** A sim's state as sign, word and colour. Give it again to change it. */
 export function badge(state, old = null) {
@@ -14,14 +14,17 @@ export function badge(state, old = null) {
   return element;
 }
 
-const inWords = (counts) => STATES.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`).join(", ") || "no sims";
+const inWords = (counts) => STATES.filter((state) => counts[state]).map((state) => `${count(counts[state])} ${state}`).join(", ") || "no sims";
 
 /** Counts of states as a bar and in words. */
 export class Bar {
   constructor() {
     this.parts = STATES.map((state) => h("span", { class: `part s-${state}` }));
     this.bar = h("div", { class: "bar", "aria-hidden": "true" }, this.parts);
-    this.text = h("span", { class: "counts" });
+    this.words = h("span", { class: "words" });
+    // In a table on a phone there is no room for words.
+    this.marks = h("span", { class: "marks", role: "img" });
+    this.text = h("span", { class: "counts" }, this.words, this.marks);
     this.element = h("div", { class: "bar-box" }, this.bar, this.text);
   }
 
@@ -30,7 +33,9 @@ export class Bar {
       this.parts[i].style.flexGrow = counts[state];
       this.parts[i].hidden = !counts[state];
     });
-    setText(this.text, inWords(counts));
+    setText(this.words, inWords(counts));
+    setText(this.marks, STATES.filter((state) => counts[state]).map((state) => `${mark(state)}\u00a0${count(counts[state])}`).join("\u2002"));
+    this.marks.setAttribute("aria-label", inWords(counts));
     return this;
   }
 }

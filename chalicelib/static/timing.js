@@ -53,7 +53,7 @@ export class TimingPanel {
     this.none = h(
       "div",
       { class: "empty" },
-      h("p", {}, "This sim has no step timing. `cascade worker` sends it for a trace that has real_timeline.json; by hand it is made and sent so, where CASCADE_URL and CASCADE_TOKEN are set:"),
+      h("p", {}, "This sim has no step timing. ", h("code", {}, "cascade worker"), " sends it for a trace that has real_timeline.json; by hand it is made and sent so, where CASCADE_URL and CASCADE_TOKEN are set:"),
       command(`cascade simulate --timeline real_timeline.json --sim ${sim.id} -o simulated_timeline.json\ncascade compare simulated_timeline.json real_timeline.json -o compare.json\ncascade timeline send ${sim.id} --simulated simulated_timeline.json --compare compare.json`),
     );
     this.picture = h("div", {}, h("div", { class: "filters" }, h("label", {}, "Show ", this.kinds)), this.chart.element);

@@ -268,6 +268,14 @@ def test_on_a_phone_the_parameters_stand_for_a_name_that_only_repeats_them(
     assert in_sight(page, "Cycles")
 
 
+def test_on_a_phone_the_list_tells_states_by_signs(open_page: Open, client: httpx.Client) -> None:
+    _, ids = sims.new_run(client, "signs", [{}, {}, {}])
+    sims.beat(client, ids[0])
+    page = open_page("#/", viewport={"width": 390, "height": 800})
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="signs"))
+    assert row.get_by_role("img", name="2 queued, 1 running").inner_text().split() == ["○", "2", "▶", "1"]
+
+
 def test_many_parameters_that_vary_share_a_column(open_page: Open, client: httpx.Client) -> None:
     names = ("l1", "l2", "clock", "warps", "policy")
     run, _ = sims.new_run(
@@ -306,6 +314,8 @@ def test_short_texts_differ_where_the_long_ones_do(open_page: Open) -> None:
           return {
             fit: short(9, '/a/b', '/a/c'),
             folders: short(12, '/data/runs/one/trace.g', '/data/runs/two/trace.g'),
+            words: short(25, 'trace=/data/one/t.g gpu=/c/volta/conf', 'trace=/data/two/t.g gpu=/c/volta/conf', 'trace=/data/one/t.g gpu=/c/ampere/conf'),
+            gaps: new Set(short(12, 'one two three four', 'one  two three four')).size,
             nested: short(12, '/data/runs/one', '/data/runs/one/deep/er'),
             alone: short(11, '/data/runs/one/trace.g'),
             inside: short(12, `${long}a${long}`, `${long}b${long}`),
@@ -330,6 +340,8 @@ def test_short_texts_differ_where_the_long_ones_do(open_page: Open) -> None:
     )
     assert made["fit"] == ["/a/b", "/a/c"]
     assert made["folders"] == ["…one…", "…two…"]
+    assert made["words"] == ["…one… …volta…", "…two… …volta…", "…one… …ampere…"]
+    assert made["gaps"] == 2
     assert made["nested"] == ["…one", "…one/deep/er"]
     assert made["alone"] == ["/dat…race.g"]
     assert [text.replace("x", "") for text in made["inside"]] == ["…a…", "…b…"]
@@ -438,9 +450,13 @@ def test_times_are_local_with_utc_on_hover(open_page: Open, client: httpx.Client
 
 
 def test_a_queued_sim_says_how_a_worker_is_started(open_page: Open, client: httpx.Client, server: Server) -> None:
-    run, (sim,) = sims.new_run(client)
+    run, (sim,) = sims.new_run(client, sims=[{"params": {"trace": "/t", "config": "/c", "odd key": 1}}])
+    # With what this run's own sims can fill in.
+    words = f"cascade worker --run {run} -- accel-sim.out -trace {{trace}} -config {{config}}"
+    page = open_page(f"#/runs/{run}")
+    assert page.get_by_text(words).inner_text().endswith("-config {config}")
     page = open_page(f"#/sims/{sim}")
-    page.get_by_text(f"cascade worker --run {run}").wait_for()
+    assert page.get_by_text(words).inner_text().endswith("-config {config}")
     page.get_by_text("No line yet.").wait_for()
     for tab, words in (
         ("Kernels", "No kernel"),
@@ -697,6 +713,22 @@ def test_two_runs_stand_side_by_side_kernel_by_kernel(open_page: Open, client: h
     page.get_by_text("(only in B)").wait_for()
     page.reload()
     page.get_by_text("(only in B)").wait_for()
+
+
+def test_sims_of_long_paths_are_told_apart_where_runs_are_compared(open_page: Open, client: httpx.Client) -> None:
+    run, ids = traced(client)
+    other, _ = traced(client)
+    page = open_page(f"#/compare?a={run}&b={other}")
+    page.get_by_role("button", name="Kernels of trace=").first.wait_for()
+    assert cells(page, "Sims in pairs", 1) == ["…backprop…", "…bfs…", "…hotspot…"]
+    box = page.get_by_role("region", name="Sims in pairs").bounding_box()
+    button = page.get_by_role("button", name="Kernels of trace=").first.bounding_box()
+    assert button["x"] + button["width"] <= box["x"] + box["width"]
+    chosen = page.get_by_label("Sim", exact=True).first.locator("option").all_inner_texts()
+    assert chosen == ["Choose a sim", "…backprop…", "…bfs…", "…hotspot…"]
+    page = open_page(f"#/compare?a={run}&b={run}&sa={ids[0]}&sb={ids[1]}")
+    page.get_by_role("heading", name="Kernels of A …backprop… and B …bfs…").wait_for()
+    assert page.get_by_role("heading", name="Sims", exact=True).is_hidden()
 
 
 def test_pairs_are_made_by_name_and_turn(open_page: Open) -> None:
