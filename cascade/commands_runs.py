@@ -113,10 +113,13 @@ def _again(client: "Client", run_id: str, states: Sequence[str] | None) -> tuple
     run = client.show_run(run_id)
     wanted = states or AGAIN.split(",")
     chosen = [sim for sim in run.sims if sim.state in wanted]
-    if not chosen:
-        raise click.ClickException(f"{run.id} has no sim that is {' or '.join(wanted)}: {counts_words(run)}")
+    left_out = ""
     if states is None and run.counts.cancelled:
-        click.echo(f"left out: {run.counts.cancelled} cancelled; --state {AGAIN},cancelled takes them too", err=True)
+        left_out = f"; --state {AGAIN},cancelled takes the cancelled ones too"
+    if not chosen:
+        raise click.ClickException(f"{run.id} has no sim that is {' or '.join(wanted)}: {counts_words(run)}{left_out}")
+    if left_out:
+        click.echo(f"left out: {run.counts.cancelled} cancelled{left_out}", err=True)
     params = {sim.id: sim.params for sim in client.params(run.id)}
     return run.name, [{"name": sim.name, "params": params.get(sim.id, {})} for sim in chosen]
 

@@ -16,7 +16,7 @@ from cascade.client import Client, Unavailable
 from cascade.commands_results import _pairs
 from cascade.kernels import overlapped
 from cascade.sample_log import SampleLog
-from cascade.waiting import until_ended
+from cascade.waiting import Progress, until_ended
 from chalicelib.models import Counts, RunDetail
 from tests.e2e.server import Server
 
@@ -157,7 +157,7 @@ def test_what_failed_runs_again_under_its_name_with_its_params(client: Client, e
     assert [client.show_sim(sim.id).params for sim in again.sims] == [
         {"l2": 1, "state": "mine", "list": [1]}, {"l2": 2, "state": "mine", "list": [2]},
     ]  # fmt: skip
-    assert "left out: 1 cancelled; --state failed,lost,cancelled takes them too" in done.stderr
+    assert "left out: 1 cancelled; --state failed,lost,cancelled takes the cancelled ones too" in done.stderr
     assert "2 sims queued" in done.stderr
     named = cascade("runs", "create", "mine", "--from", ended.id, "--state", "failed, cancelled")
     assert [sim.name for sim in client.show_run(named.stdout.strip()).sims] == ["b", "c", "d"]
@@ -169,6 +169,12 @@ def test_where_nothing_failed_there_is_nothing_to_run_again(client: Client, ende
     done = cascade("runs", "create", "--from", ended.id, "--state", "lost", code=1)
     assert done.output == (
         f"Error: {ended.id} has no sim that is lost: 1 queued, 1 running, 1 succeeded, 2 failed, 1 cancelled\n"
+    )
+    stopped = client.create_run("stopped", [{}]).id
+    client.cancel_run(stopped)
+    assert cascade("runs", "create", "--from", stopped, code=1).output == (
+        f"Error: {stopped} has no sim that is failed or lost: 1 cancelled; "
+        "--state failed,lost,cancelled takes the cancelled ones too\n"
     )
     cascade("runs", "create", code=2)
 
@@ -260,6 +266,20 @@ def test_a_lost_sim_is_given_a_minute_to_come_back(monkeypatch: pytest.MonkeyPat
     seen = [run.counts.lost for run in until_ended(cast(Client, Server()), "run-x")]
     assert 110 <= now < 115
     assert seen == [1] * 15 + [0] * 10 + [1] * (len(seen) - 25)
+
+
+def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "20")
+    for stream, wanted in ((Terminal(), "\r\x1b[2K" + "x" * 19 + "\r\x1b[2K"), (io.StringIO(), "")):
+        monkeypatch.setattr("sys.stderr", stream)
+        progress = Progress()
+        progress.show("x" * 50)
+        progress.clear()
+        assert stream.getvalue() == wanted
 
 
 def test_a_server_that_was_never_there_is_not_waited_for() -> None:

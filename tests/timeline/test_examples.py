@@ -134,6 +134,12 @@ def test_the_schemas_in_docs_are_the_models() -> None:
 SAMPLE = list(SampleLog(kernels=3, seed=8).lines())
 
 
+def parsed(lines: list[str]) -> list[Any]:
+    """The kernels of a log."""
+    parser = Parser()
+    return [*parser.feed(lines)[0], *parser.finish()]
+
+
 @pytest.mark.parametrize(
     "lines", [SAMPLE, *(lines_of(log) for log in LOGS[:2])], ids=lambda lines: f"{len(lines)} lines"
 )
@@ -142,8 +148,7 @@ def test_from_a_trace_and_a_log_to_the_server_and_back(
 ) -> None:
     log = tmp_path / "accelsim.log"
     log.write_text("\n".join(lines) + "\n")
-    parser = Parser()
-    found = parser.feed(lines)[0] + parser.finish()
+    found = parsed(lines)
     kernels = [
         Kernel(kernel["name"] or "", 10_000 * n, 10_000 * n + 4_000, launch_uid=kernel["launch_uid"])
         for n, kernel in enumerate(found)
@@ -179,6 +184,26 @@ def test_from_a_trace_and_a_log_to_the_server_and_back(
             assert refused.output.count("\n") == 1
     assert json.dumps(read.simulated) == json.dumps(simulated)
     assert json.dumps(read.compare) == json.dumps(result)
+
+
+def test_the_kernels_of_a_sim_on_the_server_are_those_of_its_last_attempt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    died = list(SampleLog(kernels=2, seed=1, names=["other"]).lines())[:-2]
+    kernels = [Kernel(str(block["name"]), 1_000 * n, 1_000 * n + 500) for n, block in enumerate(parsed(SAMPLE))]
+    step = Step(repeat=0, index=0, kind="prefill", start_ns=0, end_ns=9_000, kernels=kernels)
+    (tmp_path / "real_timeline.json").write_bytes(dump(RealTimeline(meta=RealMeta(run_name="again"), steps=[step])))
+    monkeypatch.chdir(tmp_path)
+    with Server(tmp_path / "data") as server, Client(server.url, server.token) as client:
+        monkeypatch.setenv("CASCADE_URL", server.url)
+        monkeypatch.setenv("CASCADE_TOKEN", server.token)
+        sim = client.create_run("again", [{}]).sims[0].id
+        client.send_log_chunk(sim, 0, died + SAMPLE)
+        done = CliRunner().invoke(main, ["simulate", "--timeline", "real_timeline.json", "--sim", sim])
+    assert done.exit_code == 0, done.output
+    assert "coverage: 3 of 3 kernels simulated" in done.output
+    assert "note: simulated kernels of earlier attempts: 2\n" in done.output
+    assert f"cascade timeline send {sim} --simulated simulated_timeline.json\n" in done.output
 
 
 def test_full_coverage_by_kernels_that_overlapped_is_called_out(tmp_path: Path) -> None:
