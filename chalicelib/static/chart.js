@@ -6,6 +6,9 @@ import { short } from "./format.js";
 const HEIGHT = 260;
 const COLOURS = ["--running", "--lost", "--cancelled", "--succeeded", "--failed", "--queued"];
 const TICKS = 12;
+const TILT = 40;
+const TILTED_SIZE = 95;
+/** Degrees and px, for texts of 16 characters. */
 const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3]];
 
 const css = (name) => {
@@ -20,7 +23,7 @@ const css = (name) => {
 
 /**
  * A chart that follows the width of its place and the colours of the page.
- * Data: {x: number[], series: [{label, values, scale?, points?, format?}], xLabel, xText?(value), ticks?(number[])}
+ * Data: {x: number[], series: [{label, values, scale?, points?, format?}], xLabel, xText?(value), tilted?}
  */
 export class Chart {
   constructor(label) {
@@ -40,7 +43,7 @@ export class Chart {
 
   /** Draw; `words` say in short what the chart shows, for those who do not see it. */
   async set(data, words) {
-    const shape = JSON.stringify([data.xLabel, data.kind, data.series.map((one) => [one.label, one.axis, one.scale, one.points])]);
+    const shape = JSON.stringify([data.xLabel, data.kind, data.tilted, data.series.map((one) => [one.label, one.axis, one.scale, one.points])]);
     this.data = data;
     setText(this.words, words);
     this.Plot ??= (await import("./uplot-1.6.32.js")).default;
@@ -72,7 +75,7 @@ export class Chart {
       },
       cursor: { drag: { x: this.data.kind !== "points", y: false } },
       axes: [
-        { ...axis, label: this.data.xLabel, labelSize: 18, ...(xText ? { values: () => this.plot ? this.splits().map(xText) : [], splits: () => this.splits() } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 2e4, 5e4, 1e5, 1e6] }) },
+        { ...axis, label: this.data.xLabel, labelSize: 18, ...(this.data.tilted ? { rotate: TILT, size: TILTED_SIZE } : {}), ...(xText ? { values: () => this.plot ? this.splits().map(xText) : [], splits: () => this.splits() } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 2e4, 5e4, 1e5, 1e6] }) },
         ...scales.map((scale, i) => ({
           ...axis,
           scale,
@@ -104,9 +107,9 @@ export class Chart {
     canvas.setAttribute("aria-label", `${this.label}. ${this.words.textContent}`);
   }
 
-  /** How many characters of 12 px each of so many ticks has room for. */
+  /** How many characters of 12 px each of so many ticks has room for when they lie flat. */
   fits(ticks) {
-    return Math.max(8, Math.floor(((this.host.clientWidth || 600) - 80) / Math.min(ticks, TICKS) / 7.5));
+    return Math.max(6, Math.floor(((this.host.clientWidth || 600) - 110) / Math.min(ticks, TICKS) / 7.5));
   }
 
   /** Left and right end of the x axis; `min` and `max` are those of the data or of what was dragged over. */

@@ -180,7 +180,7 @@ export function open(root, { query, setQuery }) {
     chart.element.hidden = pairs.length === 0;
     if (!pairs.length) return;
     const total = (known) => known.last.reduce((sum, kernel) => sum + (kernel.sim_cycles ?? 0), 0);
-    const again = SIDES.filter((which) => kernels[which].attempts.length > 1).map((which) => ` The simulator of ${which.toUpperCase()} was started more than once: its last attempt is compared.`).join("");
+    const again = SIDES.filter((which) => kernels[which].attempts.length > 1).map((which) => ` The log of ${which.toUpperCase()} has several attempts: the last is compared.`).join("");
     const [totalA, totalB] = [total(a), total(b)];
     chart.set(
       { kind: "line", xLabel: "Kernel", x: pairs.map((pair) => pair.position), series: [{ label: "A", axis: "Cycles", values: pairs.map((pair) => pair.a?.sim_cycles ?? null) }, { label: "B", values: pairs.map((pair) => pair.b?.sim_cycles ?? null) }] },

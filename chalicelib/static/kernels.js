@@ -145,7 +145,7 @@ export class KernelsPanel {
   explain(all, list) {
     const streams = new Set(list.map((k) => k.stream_id)).size;
     const words = [];
-    if (all.length > 1) words.push(`The simulator of this sim was started ${count(all.length)} times. Numbers and chart are of one attempt; the CSV has the kernels of all.`);
+    if (all.length > 1) words.push(`The log has the kernels of ${count(all.length)} attempts, as the simulator was started again. Table, chart and sums are of one; the CSV has all.`);
     if (this.late.size) words.push(`${counted(this.late.size, "kernel")} ended out of launch order.`);
     if (this.late.size || streams > 1) words.push("Kernels overlap here: a row's cycles are those since the row before it in the log, not how long its kernel took.");
     setText(this.note, words.join(" "));

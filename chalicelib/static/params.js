@@ -105,7 +105,10 @@ function whole(list, most) {
 
 function apart(list, short, most) {
   const groups = new Map();
-  for (const text of list) groups.set(short.get(text), [...(groups.get(short.get(text)) ?? []), text]);
+  for (const text of list) {
+    if (!groups.has(short.get(text))) groups.set(short.get(text), []);
+    groups.get(short.get(text)).push(text);
+  }
   for (const group of groups.values()) {
     if (group.length === 1) continue;
     // The first place where two of them differ is in sight, so each round tells some apart.

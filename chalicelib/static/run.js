@@ -15,6 +15,7 @@ const PARAM_COLUMNS = 4;
 const PARAMS_WIDE = 48;
 const NAME_WIDE = 30;
 const CONSTANT_WIDE = 60;
+const TILTED_WIDE = 16;
 /** Characters, so that cycles and errors are still in sight at 1280 px. */
 const CONSTANTS_OPEN = 6;
 const VALUES_MOST = 200;
@@ -367,7 +368,8 @@ export function open(root, { id, query, setQuery }) {
     const numeric = varied.find(({ key }) => key === chosen.x)?.numbers;
     const values = [...new Set(some.map((sim) => given(sim, chosen.x)))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
     const placed = new Map(values.map((text, i) => [text, i]));
-    const short = shortened(values, chart.fits(values.length));
+    const room = chart.fits(values.length);
+    const short = shortened(values, Math.max(room, TILTED_WIDE));
     const points = some.map((sim) => ({ x: placed.get(given(sim, chosen.x)), y: metric.of(sim), group: chosen.by ? given(sim, chosen.by) ?? "–" : metric.label })).sort((a, b) => a.x - b.x);
     const groups = [...new Set(points.map((point) => point.group))].slice(0, GROUPS_MOST);
     const labels = shortened(groups, 40);
@@ -378,6 +380,7 @@ export function open(root, { id, query, setQuery }) {
         xLabel: cut(chosen.x, 60),
         x: points.map((point) => point.x),
         xText: (i) => short.get(values[i]) ?? "",
+        tilted: [...short.values()].some((text) => text.length > room),
         series: groups.map((group) => ({ label: labels.get(group), axis: metric.label, points: true, format: metric.format, values: points.map((point) => (point.group === group ? point.y : null)) })),
       },
       some.length ? `${metric.label} of ${counted(some.length, "sim")} across ${counted(values.length, "value")} of ${cut(chosen.x, 60)}${numeric ? ", evenly spaced" : ""}: from ${(metric.format ?? count)(Math.min(...ys))} to ${(metric.format ?? count)(Math.max(...ys))}.` : `No sim shown has both ${cut(chosen.x, 60)} and ${metric.label.toLowerCase()} yet.`,

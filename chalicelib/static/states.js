@@ -9,7 +9,7 @@ export function badge(state, old = null) {
   if (element.dataset.state !== state) {
     element.dataset.state = state;
     element.className = `badge s-${state}`;
-    element.replaceChildren(h("span", { "aria-hidden": "true" }, mark(state)), ` ${state}`);
+    element.replaceChildren(h("span", { "aria-hidden": "true" }, mark(state)), h("span", { class: "word" }, ` ${state}`));
   }
   return element;
 }

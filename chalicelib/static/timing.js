@@ -128,8 +128,10 @@ export class TimingPanel {
   drawChart() {
     const steps = this.kind === "" ? this.drawn : this.drawn.filter((step) => step.kind === this.kind);
     const total = (name) => ns(steps.reduce((sum, step) => sum + (step[name] ?? 0), 0));
+    // By the step's own number where that rises; with repeats it does not.
+    const rises = steps.every((step, i) => i === 0 || step.index > steps[i - 1].index);
     this.chart.set(
-      { kind: "line", xLabel: "Step", x: steps.map((_, i) => i), series: [{ label: "Simulated", axis: "Wall", values: steps.map((s) => s.wall), format: ns }, { label: "Measured", values: steps.map((s) => s.measured), format: ns }] },
+      { kind: "line", xLabel: "Step", x: steps.map((step, i) => (rises ? step.index : i)), series: [{ label: "Simulated", axis: "Wall", values: steps.map((s) => s.wall), format: ns }, { label: "Measured", values: steps.map((s) => s.measured), format: ns }] },
       `${counted(steps.length, this.kind === "" ? "step" : `${cut(this.kind, 40)} step`)}; simulated ${total("wall")} in all, measured ${total("measured")}.`,
     );
   }
