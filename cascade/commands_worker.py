@@ -42,7 +42,7 @@ def duration(text: str) -> float:
     help="With --run: begin no other sim after 16h, 30m or 1h30m; those under way go on.",
 )
 @click.option("--url", help="The server. Default: $CASCADE_URL, else the one on this machine.")
-@click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN.")
+@click.option("--token", help="Bearer token. Default: $CASCADE_TOKEN, else that of the server on this machine.")
 @click.option(
     "--spool",
     type=click.Path(file_okay=False, path_type=Path),

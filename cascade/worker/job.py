@@ -23,8 +23,8 @@ POLL_S: Final = 0.1
 STORY_S: Final = 0.5
 GONE: Final = "gone"
 LEFT: Final = "left for the next worker"
-TOLD_S: Final = 2.0
-"""A signal for all processes reaches the simulator and this one in any order, and no further apart than this."""
+TOLD_S: Final = 5.0
+"""Slurm tells all processes of a job to end: the simulator may hear it first, this one then within that time."""
 ANSWER_S: Final = 5.0
 """So long a simulator that starts again waits for the server's word whether it still should."""
 LEAVE_MIN_S: Final = 2.0

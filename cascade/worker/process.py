@@ -36,7 +36,7 @@ class Exit:
     output_lost: bool = False
     """The disk stayed full, and the end of the log is missing."""
     interrupted: bool = False
-    """It did not end by itself: its warden was told to end it, or was killed, or there was no start."""
+    """It did not end by itself: it or its warden was told to end, or the warden was killed, or there was no start."""
 
 
 class Simulator:
@@ -138,7 +138,8 @@ class Simulator:
             max_rss_bytes=found["max_rss_bytes"],
             oom_killed=found["oom_killed"],
             output_lost=found["output_lost"],
-            interrupted=status.get("stopped") == warden.TOLD,
+            interrupted=status.get("stopped") == warden.TOLD
+            or found["code"] in (-signal.SIGTERM, 128 + signal.SIGTERM),
         )
 
     def disk_full(self) -> str | None:

@@ -130,9 +130,6 @@ class Warden:
         # Linux counts in KiB, macOS in bytes.
         memory = usage[2].ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         kills = oom_kills()
-        if self.asked and code and self.status.values["stopped"] is None:
-            # Slurm tells all processes of a job at once: the simulator may have ended before this one had passed it on.
-            self.status.set(stopped=TOLD)
         self.status.set(
             exit={
                 "code": code,

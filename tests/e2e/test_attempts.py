@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,13 @@ class Fleet:
     def meta(self) -> dict[str, Any]:
         return json.loads((self.spool / "sim.json").read_text())
 
+    def status(self) -> dict[str, Any]:
+        """What the warden of the first attempt wrote."""
+        return json.loads((self.spool / "attempt-1" / "status").read_text())
+
     def pids(self) -> tuple[int | None, int | None]:
         """The warden and the simulator of the first attempt."""
-        status = json.loads((self.spool / "attempt-1" / "status").read_text())
+        status = self.status()
         return status.get("warden"), status.get("simulator")
 
     def shown(self) -> dict[str, Any]:
@@ -156,11 +161,10 @@ def test_a_signal_to_every_process_of_a_job_leaves_the_sim(fleet: Fleet) -> None
     warden, simulator = fleet.pids()
     assert warden
     assert simulator
-    os.kill(warden, signal.SIGSTOP)
     os.kill(simulator, signal.SIGTERM)
-    os.kill(warden, signal.SIGTERM)
-    os.kill(warden, signal.SIGCONT)
-    wait_for(lambda: "exit" in json.loads((fleet.spool / "attempt-1" / "status").read_text()))
+    wait_for(lambda: fleet.status()["exit"] is not None)
+    with suppress(ProcessLookupError):
+        os.kill(warden, signal.SIGTERM)
     worker.send_signal(signal.SIGTERM)
     code, output = finish(worker, 30)
     assert (code, fleet.shown()["state"] in ("running", "lost")) == (1, True), output
@@ -194,6 +198,18 @@ def test_a_sim_that_is_left_without_a_server_keeps_its_log_on_disk(fleet: Fleet)
     code, output = finish(fleet.worker())
     assert code == 0, output
     check_second_attempt(fleet, output)
+
+
+def test_a_simulator_that_somebody_else_ends_has_failed(fleet: Fleet) -> None:
+    worker = fleet.worker("--on-stop", "leave")
+    fleet.wait_until_it_hangs()
+    _, simulator = fleet.pids()
+    assert simulator
+    os.kill(simulator, signal.SIGTERM)
+    assert finish(worker, 30)[0] == 1
+    shown = fleet.shown()
+    assert (shown["state"], shown["exit_code"]) == ("failed", -signal.SIGTERM)
+    assert "killed by SIGTERM in kernel 3" in shown["error"]
 
 
 def die(fleet: Fleet, worker: subprocess.Popen[str]) -> None:
