@@ -57,6 +57,7 @@ const columns = (late) => [
   {
     key: "name",
     label: "Kernel",
+    rest: true,
     sort: nameOf,
     fill: (cell, k) => {
       const by = late().get(k.index);
@@ -147,7 +148,9 @@ export class KernelsPanel {
     const words = [];
     if (all.length > 1) words.push(`The log has the kernels of ${count(all.length)} attempts, as the simulator was started again. Table, chart and sums are of one; the CSV has all.`);
     if (this.late.size) words.push(`${counted(this.late.size, "kernel")} ended out of launch order.`);
-    if (this.late.size || streams > 1) words.push("Kernels overlap here: a row's cycles are those since the row before it in the log, not how long its kernel took.");
+    const since = "a row's cycles are those since the row before it in the log, not how long its kernel took.";
+    if (this.late.size) words.push(`Kernels overlap here: ${since}`);
+    else if (streams > 1) words.push(`Kernels of ${count(streams)} streams may overlap: where they do, ${since}`);
     setText(this.note, words.join(" "));
     this.note.hidden = words.length === 0;
   }

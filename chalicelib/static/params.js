@@ -53,14 +53,19 @@ export function middle(text, most) {
   return `${part(text, 0, head)}…${part(text, text.length - (most - 1 - head), text.length)}`;
 }
 
+/** How many characters all texts share, counted from one end. */
 function alike(texts, at) {
   const [first] = texts;
-  let same = 0;
-  while (same < first.length && texts.every((text) => same < text.length && at(text, same) === at(first, same))) same += 1;
+  let same = first.length;
+  for (const text of texts) {
+    let i = 0;
+    while (i < same && i < text.length && at(text, i) === at(first, i)) i += 1;
+    same = i;
+  }
   return same;
 }
-const begin = (text, i) => text[i];
-const end = (text, i) => text[text.length - 1 - i];
+const begin = (text, i) => text.charCodeAt(i);
+const end = (text, i) => text.charCodeAt(text.length - 1 - i);
 
 /**
  * Texts in at most `most` characters each, so that those that differ still do: what all begin or end with is left out
@@ -93,7 +98,7 @@ function whole(list, most) {
     head = alike(list, begin);
     while (head > 0 && !BOUNDARY.test(list[0][head - 1])) head -= 1;
     tail = Math.min(alike(list, end), least - head);
-    while (tail > 0 && !BOUNDARY.test(end(list[0], tail - 1))) tail -= 1;
+    while (tail > 0 && !BOUNDARY.test(list[0][list[0].length - tail])) tail -= 1;
     if (head < LEAST) head = 0;
     if (tail < LEAST) tail = 0;
   }

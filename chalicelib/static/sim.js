@@ -13,6 +13,7 @@ import { Tabs } from "./tabs.js";
 import { TimingPanel } from "./timing.js";
 
 const PARAM_MOST = 400;
+const PARAMS_SCROLL = 300;
 
 export const title = () => "Sim";
 
@@ -67,6 +68,8 @@ export function open(root, { id, query, setQuery }) {
       return h("li", { title: cut(text, 4000) }, foreign(cut(key, PARAM_MOST)), " = ", foreign(cut(text, PARAM_MOST)));
     }));
     params.hidden = pairs.length === 0;
+    // What scrolls must be reached by keyboard.
+    if (params.textContent.length > PARAMS_SCROLL) params.tabIndex = 0;
     panels = { log: new LogPanel(found), kernels: new KernelsPanel(found), timing: new TimingPanel(found), files: new FilesPanel(found) };
     tabs = new Tabs("Of this sim", [
       { key: "log", label: "Log", panel: panels.log.element },

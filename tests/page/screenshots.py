@@ -17,13 +17,15 @@ from tests.e2e.server import Server
 from tests.page import sims
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
-SIZE = {"width": 1160, "height": 720}
-PHONE = {"width": 390, "height": 720}
+SIZE = {"width": 1280, "height": 760}
+PHONE = {"width": 390, "height": 844}
+CONFIG = "/opt/accel-sim/gpu-simulator/gpgpu-sim/configs/tested-cfgs/SM7_QV100/gpgpusim.config"
 SWEEP = [
-    {"name": f"L2 {l2} MB, {kernel}", "params": {"l2_mb": l2, "kernel": kernel, "clock_mhz": 1410}}
+    {"name": f"l2_mb={l2} trace={trace}", "params": {"l2_mb": l2, "trace": trace, "config": CONFIG, "clock_mhz": 1410}}
     for l2 in (1, 2, 4, 6, 8)
-    for kernel in ("gemm", "attention")
+    for trace in (f"/data/traces/llm-decode/{kernel}/traces/kernelslist.g" for kernel in ("gemm", "attention"))
 ]
+"""As `cascade runs create --param l2_mb=1,2,4,6,8 --param trace=@traces.txt` names them."""
 
 
 def fill(client: httpx.Client) -> dict[str, str]:
@@ -54,14 +56,21 @@ def fill(client: httpx.Client) -> dict[str, str]:
         client.put(f"/api/sims/{sim}/files/accelsim.log.gz", content=os.urandom(912_000)).raise_for_status()
         sims.beat(client, sim, "succeeded", exit_code=0)
     sims.beat(client, ids[5], "failed", exit_code=134, error="deadlock in kernel 7, core 3")
-    return {"run": run, "other": other, "done": ids[0], "live": ids[6], "pair": others[0]}
+    # Its node died in the third kernel, so it began anew; two streams overlap.
+    lines = list(sample_log.generate(cores=4, partitions=2, kernels=8, streams=2, concurrent=True, seed=40))
+    died = [i for i, line in enumerate(lines) if line.startswith("gpgpu_silicon_slowdown")][1] + 1
+    sims.beat(client, ids[9])
+    sims.log(client, ids[9], 0, *lines[:died])
+    sims.log(client, ids[9], 1, *lines)
+    return {"run": run, "other": other, "done": ids[0], "live": ids[6], "again": ids[9], "pair": others[0]}
 
 
 VIEWS = {
     "runs": ("#/", "nightly regression"),
-    "run": ("#/runs/{run}?x=l2_mb&by=kernel", "Cycles of 9 sims"),
+    "run": ("#/runs/{run}?x=l2_mb&by=trace", "Cycles of 10 sims"),
     "log": ("#/sims/{live}", "checkpoint"),
     "kernels": ("#/sims/{done}?tab=kernels", "24 kernels, "),
+    "attempts": ("#/sims/{again}?tab=kernels", "The log has the kernels of"),
     "timing": ("#/sims/{done}?tab=timing", "15 decode steps; simulated"),
     "files": ("#/sims/{done}?tab=files", "kernel-stats.csv"),
     "compare": ("#/compare?a={run}&b={other}&sa={done}&sb={pair}", "cycles, B"),

@@ -34,7 +34,7 @@ def test_the_demo_plays_before_the_eyes(browser: Any, tmp_path: Path) -> None:
             expect(page.get_by_role("row", name="running").first).to_be_visible(timeout=20_000)
             expect(page.get_by_role("row", name="succeeded").first).to_be_visible(timeout=60_000)
             expect(page.get_by_role("row", name="deadlock detected")).to_be_visible(timeout=60_000)
-            expect(page.get_by_text("3 succeeded, 1 failed, 1 cancelled, 1 lost")).to_be_visible(timeout=60_000)
+            expect(page.get_by_text("4 succeeded, 1 failed, 1 cancelled, 1 lost")).to_be_visible(timeout=60_000)
             page.get_by_role("link", name="two streams").click()
             expect(page.get_by_role("region", name="Log lines")).to_contain_text("exit detected")
             page.get_by_role("tab", name="Kernels").click()

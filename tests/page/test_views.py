@@ -601,11 +601,15 @@ def test_kernels_that_overlap_are_marked_and_their_cycles_explained(open_page: O
     )
     # A name is no amount: it has no separators.
     assert cells(page, "Kernels", 4)[0] == "93770765415584"
+    two = sims.new_sim(client)
+    sims.log(client, two, 0, *ended((1, 10, 10)), *ended((2, 20, 30), stream=8))
+    page = open_page(f"#/sims/{two}?tab=kernels")
+    page.get_by_text("Kernels of 2 streams may overlap").wait_for()
     straight = sims.new_sim(client)
     sims.log(client, straight, 0, *ended((1, 10, 10), (2, 20, 30)))
     page = open_page(f"#/sims/{straight}?tab=kernels")
     page.get_by_text("2 kernels, 30 cycles in all").wait_for()
-    assert page.get_by_text("Kernels overlap here").count() == 0
+    assert page.get_by_text("overlap").count() == 0
     assert page.get_by_text("out of order", exact=True).count() == 0
 
 
