@@ -278,17 +278,11 @@ class Job:
         timeline = _real_timeline(self.sim.argv)
         if timeline is None or self.sim.stop_reason is not None:
             return
-        log = self.spool.log
-        if self.sim.log_start:  # kernels of earlier attempts are not to be counted twice
-            log = self.spool.folder / "attempt.log"
-            with self.spool.log.open("rb") as whole, log.open("wb") as part:
-                whole.seek(self.sim.log_start)
-                shutil.copyfileobj(whole, part)
         from cascade.timeline.model import TimelineError
         from cascade.timeline.whole import simulate_and_compare
 
         try:
-            simulated, compare = simulate_and_compare(timeline, log)
+            simulated, compare = simulate_and_compare(timeline, self.spool.log)
         except TimelineError as error:
             outputs.problems.append(f"step timing: {' '.join(str(error).split())}")
             return
