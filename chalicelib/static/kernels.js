@@ -1,7 +1,7 @@
 // Kernels of a sim: reading them page by page, as a table and as a chart.
 
 import { call } from "./api.js";
-import { attempts, overtaken } from "./attempts.js";
+import { attempts, overlap, overtaken } from "./attempts.js";
 import { Chart } from "./chart.js";
 import { foreign, h, save, setText } from "./dom.js";
 import { count, counted, cut, decimal, id } from "./format.js";
@@ -149,7 +149,7 @@ export class KernelsPanel {
     if (all.length > 1) words.push(`The log has the kernels of ${count(all.length)} attempts, as the simulator was started again. Table, chart and sums are of one; the CSV has all.`);
     if (this.late.size) words.push(`${counted(this.late.size, "kernel")} ended out of launch order.`);
     const since = "a row's cycles are those since the row before it in the log, not how long its kernel took.";
-    if (this.late.size) words.push(`Kernels overlap here: ${since}`);
+    if (overlap(list)) words.push(`Kernels overlap here: ${since}`);
     else if (streams > 1) words.push(`Kernels of ${count(streams)} streams may overlap: where they do, ${since}`);
     setText(this.note, words.join(" "));
     this.note.hidden = words.length === 0;

@@ -3,12 +3,15 @@
 import json
 import re
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import expect
 
+from cascade.kernels import attempts
 from tests.e2e.server import Server
 from tests.page import sims
 from tests.page.conftest import Open
@@ -559,7 +562,7 @@ def test_attempts_are_told_apart_by_the_running_total(open_page: Open) -> None:
         """async () => {
           const src = document.querySelector('script[type=module]').src.replace('main.js', 'attempts.js');
           const { attempts } = await import(src);
-          const of = (...pairs) => attempts(pairs.map(([sim_cycles, tot_sim_cycles]) => ({ sim_cycles, tot_sim_cycles })))
+          const of = (...rows) => attempts(rows.map(([sim_cycles, tot_sim_cycles, launch_uid = null]) => ({ sim_cycles, tot_sim_cycles, launch_uid })))
             .map((list) => list.map((kernel) => kernel.tot_sim_cycles));
           return {
             none: of(),
@@ -570,6 +573,7 @@ def test_attempts_are_told_apart_by_the_running_total(open_page: Open) -> None:
             thrice: of([5, 5], [5, 5], [5, 5]),
             skips: of([5, 5], [3, 20]),
             unknown: of([5, null], [5, 5], [3, null], [5, 5], [null, 7], [null, 6]),
+            uids: of([null, 5, 1], [null, 6, 2], [null, 9, 1]),
           };
         }"""
     )
@@ -582,7 +586,34 @@ def test_attempts_are_told_apart_by_the_running_total(open_page: Open) -> None:
         "thrice": [[5], [5], [5]],
         "skips": [[5, 20]],  # memory is copied between kernels, or a block was left out
         "unknown": [[None, 5, None], [5, 7], [6]],
+        "uids": [[5, 6], [9]],
     }, json.dumps(made)
+
+
+def test_the_page_tells_attempts_as_the_command_line_does(open_page: Open) -> None:
+    random = Random(7)
+    some = [None, 0, 1, 2, 3, 5]
+    lists = [
+        [
+            {
+                "sim_cycles": random.choice(some),
+                "tot_sim_cycles": random.choice(some),
+                "launch_uid": random.choice(some),
+            }
+            for _ in range(random.randrange(8))
+        ]
+        for _ in range(500)
+    ]
+    made = open_page("#/").evaluate(
+        """async (lists) => {
+          const src = document.querySelector('script[type=module]').src.replace('main.js', 'attempts.js');
+          const { attempts } = await import(src);
+          return lists.map((kernels) => attempts(kernels).flatMap((list, i) => list.map(() => i + 1)));
+        }""",
+        lists,
+    )
+    rows = [[SimpleNamespace(name=None, sim_insns=None, **kernel) for kernel in kernels] for kernels in lists]
+    assert made == [attempts(one) for one in rows]
 
 
 def test_kernels_that_overlap_are_marked_and_their_cycles_explained(open_page: Open, client: httpx.Client) -> None:
@@ -605,6 +636,10 @@ def test_kernels_that_overlap_are_marked_and_their_cycles_explained(open_page: O
     sims.log(client, two, 0, *ended((1, 10, 10)), *ended((2, 20, 30), stream=8))
     page = open_page(f"#/sims/{two}?tab=kernels")
     page.get_by_text("Kernels of 2 streams may overlap").wait_for()
+    together = sims.new_sim(client)
+    sims.log(client, together, 0, *ended((1, 10, 10), (2, 0, 10)))
+    page = open_page(f"#/sims/{together}?tab=kernels")
+    page.get_by_text("Kernels overlap here").wait_for()
     straight = sims.new_sim(client)
     sims.log(client, straight, 0, *ended((1, 10, 10), (2, 20, 30)))
     page = open_page(f"#/sims/{straight}?tab=kernels")
