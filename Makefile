@@ -35,7 +35,7 @@ fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --write
 
 # Looks up the known weaknesses of what the project depends on. It asks a public service, so it is no part of `make test`,
 # and --strict: where that service is not reached, pip-audit would else call it a success to have looked nothing up.

@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark after the other, each in a process of its own, each printing a table.
+"""`make bench`: every benchmark after the other, each in a process of its own, its table printed and in docs/benchmarks.md.
 
 `python -m benchmarks parser server` runs only those; `--write` also puts the tables into docs/benchmarks.md.
 """

@@ -386,7 +386,9 @@ def page(sim_id: str, from_seq: int, limit: int) -> LogPage:
     sims.head(sim_id)
     chunks: list[StoredChunk] = []
     size = 0
-    for item in table.query(sim_id, chunk_key(from_seq), LAST_CHUNK, page=min(limit, 200)):
+    # Behind the largest seq there is nothing, and DynamoDB takes no range that ends before it begins.
+    first = chunk_key(from_seq)
+    for item in table.query(sim_id, first, LAST_CHUNK, page=min(limit, 200)) if first <= LAST_CHUNK else ():
         size += item["bytes"] + 4 * item["lines"] + 64
         if chunks and size > PAGE_BYTES:
             break

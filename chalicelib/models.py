@@ -88,6 +88,15 @@ class Upload(Model):
     expires_at: Time = Field(description="The put must begin before.")
 
 
+def _depth(value: JsonValue) -> int:
+    """How many lists and objects lie within each other; not by recursion, which has a limit of its own."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
 class SimSpec(Model):
     name: Name | None = Field(None, description="Shown to people. Default `#` and its position in the run.")
     params: dict[str, JsonValue] = Field(
@@ -100,6 +109,8 @@ class SimSpec(Model):
         """At most 16 KiB as JSON, so that a thousand sims fit one request."""
         if len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")) > settings.PARAMS_MAX_BYTES:
             raise ValueError(f"params are over {settings.PARAMS_MAX_BYTES} bytes as JSON")
+        if _depth(value) > settings.PARAMS_MAX_DEPTH + 1:
+            raise ValueError(f"params are nested over {settings.PARAMS_MAX_DEPTH} deep")
         return value
 
 
@@ -287,7 +298,8 @@ class ParamsQuery(Query):
 
 
 class LogsQuery(Query):
-    from_seq: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+    # One more than the largest seq: the `next_seq` behind it.
+    from_seq: Annotated[int, Field(ge=0, le=INT64_MAX + 1)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(
         100, description="Chunks a page at most; a page stays under 5 MB."
     )

@@ -9,7 +9,8 @@ FILE_MAX_BYTES = 64 * MIB
 SIM_FILES_MAX_BYTES = 256 * MIB
 """Most bytes of files a sim may hold, inclusive."""
 JSON_MAX_BYTES = 32 * MIB
-"""Largest JSON body after decompression, inclusive: 25 MB of log lines with room to spare, well inside a 512 MB Lambda."""
+"""Largest JSON body after decompression, inclusive: 25 MB of log lines with room to spare. As lines it takes 200 MB while it is
+parsed; as nothing but brackets 850 MB, more than the function has, which then dies and harms nobody else."""
 ERROR_MAX_BYTES = 4096
 """A heartbeat's error is cut to this many bytes of UTF-8."""
 RUN_CREATE_MAX_SIMS = 1000
@@ -18,6 +19,8 @@ RUN_MAX_SIMS = 10_000
 """Most sims in a run, inclusive: its detail stays under 5 MB."""
 PARAMS_MAX_BYTES = 16 * 1024
 """Largest `params` of one sim as JSON, inclusive; 1,000 of them fit a 32 MiB body."""
+PARAMS_MAX_DEPTH = 200
+"""Most lists and objects within each other in the value of a parameter, inclusive: pydantic writes no more than 255."""
 NAME_MAX_CHARS = 200
 """Longest name of a run, a sim or a worker, inclusive."""
 RESPONSE_MAX_BYTES = 5_000_000

@@ -242,9 +242,17 @@ def test_both_ends_of_limit(api: Api, query: str, status: int) -> None:
     assert api.get(f"/api/sims/{api.new_sim()}/logs?{query}").status == status
 
 
-@pytest.mark.parametrize(("seq", "status"), [(-1, 422), (0, 200), (LAST, 200), (LAST + 1, 422)])
+@pytest.mark.parametrize(("seq", "status"), [(-1, 422), (0, 200), (LAST, 200), (LAST + 1, 200), (LAST + 2, 422)])
 def test_both_ends_of_from_seq(api: Api, seq: int, status: int) -> None:
     assert api.get(f"/api/sims/{api.new_sim()}/logs?from_seq={seq}").status == status
+
+
+def test_the_last_seq_is_followed_like_any_other(api: Api) -> None:
+    sim = api.new_sim()
+    send(api, sim, LAST, ["the end"])
+    found = read(api, sim, f"?from_seq={LAST}")
+    assert found["chunks"] == [{"seq": LAST, "lines": ["the end"]}]
+    assert read(api, sim, f"?from_seq={found['next_seq']}") == {"chunks": [], "next_seq": LAST + 1, "missing": []}
 
 
 def test_a_page_stays_under_5_mb_but_holds_a_chunk(api: Api) -> None:
