@@ -132,7 +132,7 @@ def complete_upload(request: Request) -> SimFile:
     returns=RunDetail,
     status=201,
     headers_in=KEY,
-    errors={409: "The Idempotency-Key was used with another body."},
+    errors={404: "The run of this Idempotency-Key was deleted.", 409: "The Idempotency-Key was used with another body."},
 )
 def create_run(request: Request) -> RunDetail:
     return runs.create(request.body.name, request.body.sims, http.idempotency_key(request))
