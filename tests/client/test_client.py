@@ -1,5 +1,6 @@
 """The client against servers that answer oddly, without a network."""
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,6 +147,28 @@ def test_a_file_too_large_for_the_door_goes_past_it_and_the_token_does_not(monke
     assert seen[2].headers["x-amz-meta-upload"] == "u1"
     assert "authorization" not in seen[2].headers
     assert all(request.headers["authorization"] == "Bearer secret" for request in (seen[0], seen[1], seen[3]))
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda client: client.send_log_chunk("sim-6b4c91e71437", 0, ["x"]), httpx.Response(204)),
+        (lambda client: client.send_step_timeline("sim-6b4c91e71437", {"steps": []}), httpx.Response(204)),
+        (
+            lambda client: client.add_sims("run-0f3a9c2b5d71", [{"params": {"p": "x" * 100_000}}]),
+            httpx.Response(201, json=[]),
+        ),
+    ],
+    ids=["log", "step timing", "sims"],
+)
+def test_compressed_json_is_sent_so_that_api_gateway_hands_it_on_compressed(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[Client], object], answer: httpx.Response
+) -> None:
+    with answering(monkeypatch, answer) as (client, seen):
+        call(client)
+    assert seen[0].headers["content-type"] == "application/gzip"
+    assert "content-encoding" not in seen[0].headers
+    assert isinstance(json.loads(gzip.decompress(seen[0].content)), dict)
 
 
 def test_a_file_that_is_too_large_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
