@@ -67,6 +67,8 @@ RETRY_AFTER_MAX_S: Final = 300.0
 BACKOFF_MAX_S: Final = 15.0
 """Longest wait between two tries when the server names none."""
 _PIECE: Final = 256 * 1024
+_UPLOADS: Final = 3
+"""So often an upload is begun for one file."""
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _TRANSIENT: Final = (408, 425, 429)
 _TOKEN = re.compile(r"[!-~]+")
@@ -97,6 +99,10 @@ class TooLarge(CascadeError):
 
 class Rejected(CascadeError):
     """422 or another 4xx: the request itself is wrong."""
+
+
+class _StoreRefused(Rejected):
+    """The object store refuses bytes at the URL it was given: the URL has expired, as a rule."""
 
 
 class NotCascade(CascadeError):
@@ -250,11 +256,19 @@ class Client:
         return httpx.Timeout(connect=usual.connect, read=max(usual.read or 0.0, 120.0), write=usual.write, pool=None)
 
     def _upload_past_the_door(self, sim_id: str, name: str, source: Source) -> SimFile:
-        """Three calls: where to put the bytes, the bytes, done."""
+        """Three calls: where to put the bytes, the bytes, done. Begun anew when that place is no more by then."""
         path = f"/sims/{_part(sim_id)}/uploads/{_part(name)}"
-        begun = self._json("POST", path, Upload, {"size": source.size})
-        self._call("PUT", begun.url, _anything, source, begun.headers, timeout=self._upload_timeout)
-        return self._json("POST", f"{path}/{_part(begun.id)}", SimFile, {})
+        tries = 0
+        while True:
+            begun = self._json("POST", path, Upload, {"size": source.size})
+            try:
+                self._call("PUT", begun.url, _anything, source, begun.headers, timeout=self._upload_timeout)
+                return self._json("POST", f"{path}/{_part(begun.id)}", SimFile, {})
+            except (_StoreRefused, Conflict) as error:
+                # The URL holds for a while only, and tries that failed may have taken longer.
+                tries += 1
+                if tries == _UPLOADS:
+                    raise Rejected(f"{error} ({_UPLOADS} uploads begun)") from None
 
     # Runs.
 
@@ -501,6 +515,8 @@ class Client:
             except (ValidationError, ValueError) as error:
                 reason = str(error).splitlines()[0]
                 raise _Transient(f"answered {path} with {status} and what the API never sends ({reason})") from error
+        if path.startswith("http") and 400 <= status < 500 and status not in _TRANSIENT:
+            raise _StoreRefused(f"{status} of the object store{_store_said(response)}")
         if status in _REDIRECTS:
             to = response.headers.get("location", "nowhere")
             raise NotCascade(f"{self.url}: redirects to {to[:200]}: set CASCADE_URL to where the server is")
@@ -639,6 +655,15 @@ def _detail(response: httpx.Response) -> str | None:
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return " ".join(detail.split())[:1000] if isinstance(detail, str) else None
+
+
+def _store_said(response: httpx.Response) -> str:
+    """What the XML of an S3 error says, if anything."""
+    try:
+        found = re.search(rb"<Message>([^<]{1,200})</Message>", _body(response))
+    except (ValueError, httpx.HTTPError):
+        return ""
+    return f": {' '.join(found[1].decode(errors='replace').split())}" if found else ""
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:

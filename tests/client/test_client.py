@@ -122,15 +122,9 @@ def test_a_deletion_whose_answer_was_lost_is_a_deletion(monkeypatch: pytest.Monk
 
 
 def test_a_file_too_large_for_the_door_goes_past_it_and_the_token_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = {
-        "id": "u1",
-        "url": "https://bucket.test/key?sig=1",
-        "headers": {"x-amz-meta-upload": "u1"},
-        "expires_at": "2026-01-01T00:00:00.000000Z",
-    }
     answers = [
         httpx.Response(413, json={"detail": "over the door's limit"}),
-        httpx.Response(201, json=begun),
+        httpx.Response(201, json=BEGUN),
         httpx.Response(200, text=""),
         httpx.Response(200, json=FILE),
     ]
@@ -147,6 +141,43 @@ def test_a_file_too_large_for_the_door_goes_past_it_and_the_token_does_not(monke
     assert seen[2].headers["x-amz-meta-upload"] == "u1"
     assert "authorization" not in seen[2].headers
     assert all(request.headers["authorization"] == "Bearer secret" for request in (seen[0], seen[1], seen[3]))
+
+
+BEGUN = {
+    "id": "u1",
+    "url": "https://bucket.test/key?sig=1",
+    "headers": {"x-amz-meta-upload": "u1"},
+    "expires_at": "2026-01-01T00:00:00.000000Z",
+}
+EXPIRED = httpx.Response(
+    403, text="<?xml?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
+)
+
+
+@pytest.mark.parametrize("refused", ["bytes", "done"])
+def test_an_upload_that_expired_on_the_way_is_begun_anew(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    begun, gone = httpx.Response(201, json=BEGUN), httpx.Response(409, json={"detail": "no bytes of upload u1"})
+    first = [EXPIRED] if refused == "bytes" else [httpx.Response(200), gone]
+    answers = [begun, *first, begun, httpx.Response(200), httpx.Response(200, json=FILE)]
+    with answering(monkeypatch, httpx.Response(413), *answers) as (client, seen):
+        assert client.upload_file("sim-6b4c91e71437", "a.bin", b"abc").size == 3
+    assert [str(request.url) for request in seen].count(
+        "http://cascade.test/api/sims/sim-6b4c91e71437/uploads/a.bin"
+    ) == 2
+
+
+def test_an_upload_that_is_always_refused_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "bucket.test":
+            return EXPIRED
+        return httpx.Response(413) if request.method == "PUT" else httpx.Response(201, json=BEGUN)
+
+    with (
+        answering(monkeypatch, answer) as (client, seen),
+        pytest.raises(Rejected, match="403 of the object store: Request has expired"),
+    ):
+        client.upload_file("sim-6b4c91e71437", "a.bin", b"abc")
+    assert len(seen) == 1 + 2 * 3
 
 
 @pytest.mark.parametrize(
