@@ -252,9 +252,10 @@ class Job:
         """Everything in its order: the log, what is missing of it, step timing, files, the log as a file, the last beat."""
         sim_id = self.sim.sim_id
         relay.finish()
-        relay.resend(self._client.show_sim(sim_id).log.missing)
-        self.story.finish()
         outputs = Outputs(self._client, sim_id, self.spool.folder)
+        with outputs.noting("chunks of the log"):
+            relay.resend(self._client.show_sim(sim_id).log.missing)
+        self.story.finish()
         self._send_step_timing(outputs)
         outputs.send_all(self.spool.folder / "work")
         outputs.send_log(self.spool.log)
@@ -266,6 +267,8 @@ class Job:
         ack = self._client.heartbeat(sim_id, state, code, reason)
         if reason and ack.state == "failed":
             self.say(f"{sim_id}: failed: {reason}")
+        elif told:
+            self.say(f"{sim_id}: {told}")
         return ack.state
 
     def _verdict(self, end: Exit) -> tuple[Literal["succeeded", "failed"], str | None]:
@@ -281,12 +284,13 @@ class Job:
         from cascade.timeline.model import TimelineError
         from cascade.timeline.whole import simulate_and_compare
 
-        try:
-            simulated, compare = simulate_and_compare(timeline, self.spool.log)
-        except TimelineError as error:
-            outputs.problems.append(f"step timing: {' '.join(str(error).split())}")
-            return
-        self._client.send_step_timeline(self.sim.sim_id, simulated, compare)
+        with outputs.noting("step timing"):
+            try:
+                simulated, compare = simulate_and_compare(timeline, self.spool.log)
+            except TimelineError as error:
+                outputs.problems.append(f"step timing: {' '.join(str(error).split())}")
+                return
+            self._client.send_step_timeline(self.sim.sim_id, simulated, compare)
 
 
 def _real_timeline(argv: list[str]) -> Path | None:

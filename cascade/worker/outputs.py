@@ -6,15 +6,18 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cascade.client import FILE_MAX_BYTES, Client, Rejected, TooLarge
+from cascade.client import FILE_MAX_BYTES, Client, Conflict, NotCascade, Rejected, TooLarge
 
 LOG_NAME: Final = "accelsim.log.gz"
 _NAME_MAX: Final = 128
+_SUFFIX_MAX: Final = 32
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TOLD_MAX: Final = 20
+_PROBLEM_MAX: Final = 200
 
 
 def find(work: Path) -> Iterator[tuple[Path, str | None]]:
@@ -35,17 +38,34 @@ def find(work: Path) -> Iterator[tuple[Path, str | None]]:
             yield path, f"can't be read ({getattr(error, 'strerror', None) or error})"
 
 
-def fit(relative: str, taken: set[str]) -> str:
-    """A name that the server takes and nothing else has; the same for the same files each time."""
-    name = _UNFIT.sub("_", relative.replace("/", "."))[:_NAME_MAX]
-    if name in ("", ".", "..", LOG_NAME) or name in taken or name != relative:
+def fit(relative: str, taken: set[str], more: str = "") -> str:
+    """A name that the server takes and nothing else has; the same for the same files each time.
+
+    Args:
+        relative: The file's path in the work folder.
+        taken: Names that are given away; this one is added.
+        more: What the name has at its end besides, such as `.gz`.
+    """
+    flat = _UNFIT.sub("_", relative.replace("/", "."))
+    name = flat + more
+    tries = 0
+    while (
+        name in ("", ".", "..", LOG_NAME) or name in taken or len(name) > _NAME_MAX or (flat != relative and not tries)
+    ):
         # What was changed could be another file's own name, so it gets a mark of what it was.
-        mark = hashlib.sha256(relative.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        plain = name.strip(".") or "file"
-        stem, dot, suffix = plain.rpartition(".")
-        name = f"{stem[: _NAME_MAX - 10 - len(suffix)]}-{mark}.{suffix}" if dot and stem else f"{plain[:118]}-{mark}"
+        name = _marked(flat + more, f"{relative}\0{tries}" if tries else relative)
+        tries += 1
     taken.add(name)
     return name
+
+
+def _marked(name: str, of: str) -> str:
+    mark = hashlib.sha256(of.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    plain = name.strip(".") or "file"
+    stem, _, suffix = plain.rpartition(".")
+    if not stem or len(suffix) > _SUFFIX_MAX:
+        return f"{plain[: _NAME_MAX - 9]}-{mark}"
+    return f"{stem[: _NAME_MAX - 10 - len(suffix)]}-{mark}.{suffix}"
 
 
 def compress(source: Path, target: Path) -> Path:
@@ -67,7 +87,6 @@ class Outputs:
         self._sim_id = sim_id
         self._scratch = scratch
         self.problems: list[str] = []
-        self.sent = 0
 
     def send_all(self, work: Path) -> None:
         """Every file below `work`. Raises NotFound, Unauthorized and Unavailable: then the rest can't be sent either."""
@@ -77,32 +96,34 @@ class Outputs:
             if problem:
                 self.problems.append(f"{relative} {problem}")
             else:
-                self._send(path, relative, fit(relative, taken))
+                self._send(path, relative, taken)
 
     def send_log(self, log: Path) -> None:
-        """The simulator's whole output, bytes as they were."""
-        if log.exists():
-            self._upload(compress(log, self._scratch / LOG_NAME), LOG_NAME, LOG_NAME)
+        """The simulator's whole output, bytes as they were. Raises as `send_all`."""
+        with self.noting(LOG_NAME):
+            if log.exists():
+                self._client.upload_file(self._sim_id, LOG_NAME, compress(log, self._scratch / LOG_NAME))
 
-    def _send(self, path: Path, relative: str, name: str) -> None:
-        try:
+    def _send(self, path: Path, relative: str, taken: set[str]) -> None:
+        with self.noting(relative):
             if path.stat().st_size <= FILE_MAX_BYTES:
-                self._upload(path, relative, name)
+                self._client.upload_file(self._sim_id, fit(relative, taken), path)
                 return
-            packed = compress(path, self._scratch / "packed.gz")
+            packed = self._scratch / "packed.gz"
             try:
-                self._upload(packed, relative, f"{name[: _NAME_MAX - 3]}.gz")
+                self._client.upload_file(self._sim_id, fit(relative, taken, ".gz"), compress(path, packed))
             finally:
                 packed.unlink(missing_ok=True)
-        except OSError as error:
-            self.problems.append(f"{relative} can't be read ({error.strerror or error})")
 
-    def _upload(self, path: Path, relative: str, name: str) -> None:
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """What is refused in here, or can't be read, is a problem of `what` alone."""
         try:
-            self._client.upload_file(self._sim_id, name, path)
-            self.sent += 1
-        except (TooLarge, Rejected) as error:
-            self.problems.append(f"{relative}: {error}")
+            yield
+        except (TooLarge, Rejected, Conflict, NotCascade) as error:
+            self.problems.append(f"{what}: {str(error)[:_PROBLEM_MAX]}")
+        except OSError as error:
+            self.problems.append(f"{what} can't be read ({error.strerror or error})")
 
     def told(self) -> str | None:
         """The problems as part of a reason."""
