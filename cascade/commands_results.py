@@ -21,16 +21,24 @@ FOLLOW_S = 1.0
 _SINCE = "cycles are those since the block before; of a row marked overlapped they are not the kernel's own duration"
 
 
-@click.command(epilog="\b\nExample: cascade logs sim-6b4c91e71437 -f --tail 20")
+@click.command(
+    epilog=(
+        "\b\nExample: cascade logs sim-6b4c91e71437 -f --tail 20\n\n"
+        "\b\nExample: cascade logs sim-6b4c91e71437 --json | jq -r '.lines[]'"
+    )
+)
 @click.argument("sim_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the sim has finished.")
 @click.option("--tail", type=click.IntRange(1, 10_000), help="Only the last so many lines.")
+@click.option(
+    "--json", "as_json", is_flag=True, help='JSON, one object a line for each chunk: {"seq": 0, "lines": [...]}.'
+)
 @connected
-def logs(client: "Client", sim_id: str, follow: bool, tail: int | None) -> None:
+def logs(client: "Client", sim_id: str, follow: bool, tail: int | None, as_json: bool) -> None:
     """Print a sim's log."""
     page = client.log_tail(sim_id, tail) if tail else client.read_log(sim_id, 0, 1000)
     while True:
-        _print_lines(page)
+        _print_chunks(page, as_json)
         if page.chunks:
             page = client.read_log(sim_id, page.next_seq, 1000)
             continue
@@ -40,12 +48,15 @@ def logs(client: "Client", sim_id: str, follow: bool, tail: int | None) -> None:
         page = client.read_log(sim_id, page.next_seq, 1000)
 
 
-def _print_lines(page: Any) -> None:
+def _print_chunks(page: Any, as_json: bool) -> None:
     expected = None
     for chunk in page.chunks:
         if expected is not None and chunk.seq != expected:
             click.echo(f"[chunks {expected} to {chunk.seq - 1} have not arrived]", err=True)
         expected = chunk.seq + 1
+        if as_json:
+            click.echo(chunk.model_dump_json())
+            continue
         for line in chunk.lines:
             click.echo(line)
 

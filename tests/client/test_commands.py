@@ -343,6 +343,10 @@ def test_logs_kernels_and_files(client: Client, tmp_path: Path) -> None:
     client.send_log_chunk(sim, 1, LINES[100:])
     assert cascade("logs", sim).stdout.splitlines() == LINES
     assert cascade("logs", sim, "--tail", "2").stdout.splitlines() == LINES[-2:]
+    chunks = [json.loads(line) for line in cascade("logs", sim, "--json").stdout.splitlines()]
+    assert chunks == [{"seq": 0, "lines": LINES[:100]}, {"seq": 1, "lines": LINES[100:]}]
+    (last,) = cascade("logs", sim, "--json", "--tail", "2").stdout.splitlines()
+    assert json.loads(last) == {"seq": 1, "lines": LINES[-2:]}
     rows = cascade("kernels", sim).stdout.splitlines()
     assert len(rows) == 4
     found = json.loads(cascade("kernels", sim, "--json").stdout)
