@@ -28,7 +28,7 @@ def duration(text: str) -> float:
         "shell in an empty folder of its own; what it leaves there is uploaded. The program, and an argument that is the "
         "path of a file here (with a / in it), are made absolute. --copy puts files into the folder. CASCADE_SIM_ID, "
         "CASCADE_RUN_ID and CASCADE_ATTEMPT are in its environment, CASCADE_TOKEN is not.\n\n"
-        "Exit code: 0 when every sim has succeeded, 1 when one has not, 2 for a wrong command line."
+        "Exit code: 0 when every sim has succeeded, 1 when one has not, 2 for a wrong command line, such as an unknown placeholder or a program that is not there."
     ),
 )
 @click.option("--run", "run_id", help="Claim queued sims of this run, one after another.")
@@ -136,5 +136,5 @@ def worker(
             code = run(run_id or sim_id or "")
         except (CascadeError, CommandError, OSError) as error:
             view.say(f"Error: {error}", error=True)
-            code = 1
+            code = 2 if isinstance(error, CommandError) else 1
     raise SystemExit(code)

@@ -215,7 +215,7 @@ def test_an_unknown_placeholder_is_an_error_before_anything_starts(
 ) -> None:
     run, (sim,) = new_run(client, [{"params": {"trace": "x"}}])
     code, output = finish(start(server, folder, "--run", run, "--", sys.executable, "{trase}"))
-    assert code == 1
+    assert code == 2
     assert output == f"Error: {{trase}} is no param of {sim}, which has sim, trace\n"
     assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
 
@@ -225,7 +225,7 @@ def test_a_program_that_is_not_there_is_an_error_before_anything_starts(
 ) -> None:
     run, (sim,) = new_run(client, [{}])
     code, output = finish(start(server, folder, "--run", run, "--", "no-such-simulator"))
-    assert (code, output) == (1, "Error: no-such-simulator: no such program\n")
+    assert (code, output) == (2, "Error: no-such-simulator: no such program\n")
     assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
 
 
@@ -375,7 +375,7 @@ def test_a_file_to_copy_that_is_not_there_is_an_error_before_anything_starts(
 ) -> None:
     run, (sim,) = new_run(client, [{"params": {"config": "volta"}}])
     code, output = finish(start(server, folder, "--run", run, "--copy", "{config}/gpgpusim.config", "--", "true"))
-    assert (code, output) == (1, f"Error: {folder}/volta/gpgpusim.config: no such file to copy\n")
+    assert (code, output) == (2, f"Error: {folder}/volta/gpgpusim.config: no such file to copy\n")
     assert client.get(f"/api/sims/{sim}").json()["state"] == "queued"
 
 
