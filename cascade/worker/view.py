@@ -3,16 +3,39 @@
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-WAITING_S = 30.0
+WAITING_S: Final = 30.0
+RATE_S: Final = 10.0
+"""A log's rate is that of so many last seconds."""
 
 if TYPE_CHECKING:
     from cascade.worker.job import Job
+
+
+class Rate:
+    """How fast a log grows.
+
+    Args:
+        now: Seconds by the monotonic clock.
+        size: Bytes by then.
+    """
+
+    def __init__(self, now: float, size: int) -> None:
+        self._seen = deque([(now, size)])
+
+    def at(self, now: float, size: int) -> float:
+        """MB/s of the last seconds."""
+        self._seen.append((now, size))
+        while self._seen[1][0] <= now - RATE_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (size - before) / 1e6 / max(now - since, 1e-9)
 
 
 class View:
@@ -20,7 +43,7 @@ class View:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        self._jobs: dict[Job, tuple[float, int]] = {}
+        self._jobs: dict[Job, Rate] = {}
         self._lock = threading.Lock()
         self._waited_at: float | None = None
         self._live = (
@@ -57,7 +80,7 @@ class View:
     def begin(self, job: "Job") -> None:
         """A job begins."""
         with self._lock:
-            self._jobs[job] = (time.monotonic(), 0)
+            self._jobs[job] = Rate(time.monotonic(), job.spool.log_bytes)
         self.say(f"{job.sim.sim_id} {job.sim.name}: {' '.join(job.sim.argv)[:300]}")
 
     def end(self, job: "Job", state: str) -> None:
@@ -76,14 +99,14 @@ class View:
         with self._lock:
             jobs = list(self._jobs.items())
         now = time.monotonic()
-        for job, (since, _) in jobs:
+        for job, rate in jobs:
             story, beat = job.story, job.heart.last_ack
             kernels = f"{story.kernels}" if story.expected is None else f"{story.kernels} of {story.expected}"
-            rate = story.bytes / 1e6 / max(now - since, 1e-9)
+            size = job.spool.log_bytes
             heard = "none yet" if beat is None else f"{now - beat:.0f} s ago"
             cycles = "" if story.cycles is None else f"{story.cycles:,}"
             table.add_row(
-                job.sim.sim_id, job.sim.name, job.state, kernels, cycles, f"{story.bytes / 1e6:.1f} MB, {rate:.2f} MB/s",
+                job.sim.sim_id, job.sim.name, job.state, kernels, cycles, f"{size / 1e6:.1f} MB, {rate.at(now, size):.2f} MB/s",
                 f"{heard}{' (' + job.heart.trouble[:60] + ')' if job.heart.trouble else ''}",
             )  # fmt: skip
         return table
