@@ -34,7 +34,7 @@ import httpx
 import tenacity
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from cascade.local import default_token, default_url
+from cascade.local import default_token, default_url, is_loopback
 from chalicelib.models import (
     Heartbeat,
     HeartbeatAck,
@@ -179,7 +179,8 @@ class Client:
         self._stop = stop or threading.Event()
         self._on_retry = on_retry
         self._timeout = httpx.Timeout(timeout, connect=min(timeout, 10.0))
-        self._http = httpx.Client(timeout=self._timeout, follow_redirects=False)
+        # $HTTP_PROXY is for other machines: it would be handed this one's token.
+        self._http = httpx.Client(timeout=self._timeout, follow_redirects=False, trust_env=not is_loopback(self.url))
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +193,11 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def hurry(self, seconds: float) -> None:
+        """Let no later call wait longer than `seconds`, but one at least, for an answer, or for a better one."""
+        self._http.timeout = self._timeout = httpx.Timeout(max(seconds, 1.0))
+        self._give_up_after = min(self._give_up_after, seconds)
 
     # What a simulator calls.
 

@@ -90,6 +90,8 @@ def create(
         raise click.UsageError("give one of --param, --file and --from")
     if states and not source:
         raise click.UsageError("--state goes with --from")
+    from cascade.client import CascadeError  # here since it takes a quarter of a second to import
+
     if source:
         of, sims = _again(client, source, states)
         name = name or f"{of} again"[:NAME_MAX]
@@ -99,7 +101,13 @@ def create(
         sims = of_file(path) if path else product(params)
     run = client.create_run(name, sims[:_BIG_BODY_SIMS])
     for start in range(_BIG_BODY_SIMS, len(sims), _BIG_BODY_SIMS):
-        client.add_sims(run.id, sims[start : start + _BIG_BODY_SIMS])
+        try:
+            client.add_sims(run.id, sims[start : start + _BIG_BODY_SIMS])
+        except CascadeError as error:
+            raise click.ClickException(
+                f"{run.id} has {start} of {len(sims)} sims: {error}; delete it before you try again: "
+                f"cascade runs delete {run.id}"
+            ) from error
         click.echo(f"{min(start + _BIG_BODY_SIMS, len(sims))} of {len(sims)} sims", err=True)
     if as_json:
         show_json(client.show_run(run.id))

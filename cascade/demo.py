@@ -12,7 +12,7 @@ import click
 import httpx
 
 from cascade import sample_log
-from cascade.local import local_token
+from cascade.local import is_loopback, local_token
 from cascade.words import counted
 
 BEAT_SECONDS = 2.0
@@ -67,7 +67,9 @@ def run(url: str, token: str | None, speed: float) -> int:
         click.echo("demo: no token: set CASCADE_TOKEN to what `make run` printed", err=True)
         return 2
     try:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        # $HTTP_PROXY is for other machines: it would be handed this one's token.
+        with httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=not is_loopback(url)) as client:
             return _play(client, url, speed)
     except httpx.ConnectError:
         click.echo(f"demo: no server at {url}: start one with `make run`", err=True)

@@ -21,7 +21,7 @@ def local_token(url: str) -> str | None:
 
     A token that was made here is no other machine's business, so a URL that leaves this machine gets none.
     """
-    if not _is_loopback(url):
+    if not is_loopback(url):
         return None
     try:
         return token_file().read_text(encoding="ascii").strip() or None
@@ -34,7 +34,8 @@ def default_token(url: str) -> str | None:
     return os.environ.get("CASCADE_TOKEN") or local_token(url)
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Whether a URL is of this machine: its token goes there, and nowhere by way of a proxy."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

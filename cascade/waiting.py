@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 2.0
 """Seconds between two looks at a run; one more for each 250 sims, which the server reads one by one."""
+CALL_S: Final = 20.0
+"""Seconds that one look may take at most, when the waiting has an end."""
 LOST_S: Final = 60.0
 """How long a run of which nothing is left but lost sims is waited for: a lost one comes back with its next heartbeat."""
 
@@ -33,6 +35,8 @@ def until_ended(client: "Client", run_id: str, timeout: float | None = None) -> 
     only_lost_since: float | None = None
     run: RunDetail | None = None
     while True:
+        if timeout is not None:
+            client.hurry(min(begun + timeout - monotonic(), CALL_S))
         try:
             run = client.show_run(run_id)
         except Unavailable as error:

@@ -15,6 +15,7 @@ import httpx
 from pydantic import ValidationError
 
 from cascade.kernels import last_attempt
+from cascade.local import is_loopback
 from cascade.timeline.kernel_times import KernelTimes, SimulatorKernel, from_simulator
 from cascade.timeline.kineto import GZIP_MAGIC, Progress
 from cascade.timeline.model import Model, TimelineError
@@ -106,7 +107,8 @@ def times_of_sim(
     headers = {"Authorization": f"Bearer {token}"}
     base = f"{url.rstrip('/')}/api/sims/{quote(sim_id, safe='')}"
     try:
-        with httpx.Client(headers=headers, timeout=30) as client:
+        # $HTTP_PROXY is for other machines: it would be handed this one's token.
+        with httpx.Client(headers=headers, timeout=30, trust_env=not is_loopback(url)) as client:
             kernels = list(_kernels(client, base, sleep))
             if not kernels:
                 raise TimelineError(f"{base}: the sim has no kernel yet")

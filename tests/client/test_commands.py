@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -241,6 +243,29 @@ def test_waiting_has_a_timeout(client: Client, monkeypatch: pytest.MonkeyPatch) 
     done = cascade("runs", "wait", run.id, "--timeout", "5", code=1)
     assert done.output == f"Error: {run.id} has not ended after 5 s: 1 queued\n"
     assert now == 5
+
+
+def test_a_server_that_hangs_does_not_stretch_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        begun = time.monotonic()
+        done = cascade("runs", "wait", "run-000000000000", "--timeout", "1", "--url", url, "--token", "x", code=1)
+        # Without it the first try alone waits for 30 s.
+        assert time.monotonic() - begun < 15
+    assert "no answer in time" in done.output
+
+
+def test_a_creation_that_is_cut_says_what_there_is(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise Unavailable("no answer in time")
+
+    monkeypatch.setattr(Client, "add_sims", refuse)
+    many = ",".join(str(i) for i in range(450))
+    done = cascade("runs", "create", "cut", "--param", f"a={many}", code=1)
+    run = client.list_runs().runs[0]
+    assert run.name == "cut"
+    assert f"{run.id} has 200 of 450 sims" in done.output
+    assert f"cascade runs delete {run.id}" in done.output
 
 
 def test_a_lost_sim_is_given_a_minute_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,10 @@ def test_the_environment_comes_first_and_names_the_folder(monkeypatch: pytest.Mo
 def test_commands_beside_a_local_server_need_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server = Server(tmp_path / ".cascade")
     del server.env["CASCADE_TOKEN"]
+    # Nobody else may see it on its way.
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
     with server:
         monkeypatch.setenv("CASCADE_URL", server.url)
         for arguments in (["runs", "create", "x"], ["runs", "list"]):
