@@ -251,8 +251,9 @@ class Job:
     def _deliver(self, end: Exit, relay: Relay) -> str:
         """Everything in its order: the log, what is missing of it, step timing, files, the log as a file, the last beat."""
         sim_id = self.sim.sim_id
-        relay.finish()
         outputs = Outputs(self._client, sim_id, self.spool.folder)
+        with outputs.noting("the log but as a file"):
+            relay.finish()
         with outputs.noting("chunks of the log"):
             relay.resend(self._client.show_sim(sim_id).log.missing)
         self.story.finish()

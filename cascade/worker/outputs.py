@@ -89,7 +89,7 @@ class Outputs:
         self.problems: list[str] = []
 
     def send_all(self, work: Path) -> None:
-        """Every file below `work`. Raises NotFound, Unauthorized and Unavailable: then the rest can't be sent either."""
+        """Every file below `work`. Raises NotFound, Unauthorized, Unavailable and NotCascade: the rest can't be sent either."""
         taken: set[str] = set()
         for path, problem in find(work) if work.is_dir() else ():
             relative = str(path.relative_to(work))
@@ -117,10 +117,12 @@ class Outputs:
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
-        """What is refused in here, or can't be read, is a problem of `what` alone."""
+        """What is refused in here, or can't be read, is a problem of `what` alone. Raises as `send_all`."""
         try:
             yield
         except (TooLarge, Rejected, Conflict, NotCascade) as error:
+            if isinstance(error, NotCascade):
+                self._client.health()  # raises too, when it is not this alone that does not get through
             self.problems.append(f"{what}: {str(error)[:_PROBLEM_MAX]}")
         except OSError as error:
             self.problems.append(f"{what} can't be read ({error.strerror or error})")

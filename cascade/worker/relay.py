@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Final
 
-from cascade.client import CascadeError, Client, Rejected, TooLarge, Unauthorized, Unavailable
+from cascade.client import CascadeError, Client, Conflict, NotCascade, Rejected, TooLarge, Unauthorized, Unavailable
 from cascade.worker import lines
 from cascade.worker.spool import Chunks, Spool
 
@@ -12,7 +12,7 @@ CUT_S: Final = 1.0
 """New lines are sent at least this often."""
 POLL_S: Final = 0.1
 REFUSED_S: Final = 30.0
-"""Pause after a 401: a token may be put right while the simulator runs."""
+"""Pause after a 401 or a proxy's page: a token or a network may be put right while the simulator runs."""
 SMALLEST: Final = 64 * 1024
 
 
@@ -85,7 +85,7 @@ class Relay:
                 try:
                     while self._step(whole=False) and not self._ended.is_set():
                         pass
-                except Unauthorized as error:
+                except (Unauthorized, NotCascade) as error:
                     self.trouble = str(error)
                     self._ended.wait(REFUSED_S)
                 except CascadeError as error:
@@ -129,7 +129,9 @@ class Relay:
                 return
             self._note(position, new, "too large for the server")
             return
-        except Rejected as error:
+        except (Rejected, Conflict, NotCascade) as error:
+            if isinstance(error, NotCascade):
+                self._client.health()  # raises too, when it is not this chunk alone that does not get through
             self._note(position, new, str(error))
             return
         self.trouble = None

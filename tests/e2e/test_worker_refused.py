@@ -17,6 +17,9 @@ from cascade.worker.spool import Sim, Spool
 from chalicelib.accelsim import Parser
 from tests.e2e.server import Server
 
+# A warden writes down how its simulator ended a moment before it ends itself, and no job waits for that.
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess [0-9]+ is still running:ResourceWarning")
+
 LINES = list(SampleLog(kernels=2, seed=21).lines())
 REFUSALS = [TooLarge("413 too much"), Rejected("422 no"), Conflict("409 later"), NotCascade("403 a proxy's page")]
 
@@ -91,6 +94,31 @@ def test_a_refused_file_is_told_and_all_else_delivered(
     assert shown.error == f"not sent: {name}: {error}"
     assert {file.name for file in client.files(sim)} == {"a.csv", "b.csv", LOG_NAME} - {name}
     assert client.step_timeline(sim).compare is not None
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_log_of_which_no_chunk_is_taken_is_told_and_all_else_delivered(
+    server: Server, tmp_path: Path, error: Exception
+) -> None:
+    client, sim, _ = deliver(server, tmp_path, "send_log_chunk", error)
+    shown = client.show_sim(sim)
+    assert shown.state == "succeeded"
+    assert (shown.error or "").startswith("not sent: the log but as a file: ")
+    assert {file.name for file in client.files(sim)} == {"a.csv", "b.csv", LOG_NAME}
+
+
+def test_where_nothing_gets_through_everything_waits_in_the_spool(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    portal = NotCascade("302 to a page that asks for a password")
+
+    def health(self: Client) -> bool:
+        raise portal
+
+    monkeypatch.setattr(Client, "health", health)
+    with pytest.raises(NotCascade, match="password"):
+        deliver(server, tmp_path, "upload_file", portal, "a.csv")
+    assert list(tmp_path.glob("sim-*/log"))
 
 
 class Taking:
