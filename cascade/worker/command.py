@@ -1,7 +1,7 @@
 """The simulator's command: placeholders filled from a sim's params, no shell in between."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -54,7 +54,7 @@ def files(paths: Sequence[str], base: Path) -> list[str]:
     """Files for the simulator's folder, absolute. Raises CommandError: there is none, or two have one name."""
     found = [base / path for path in paths]
     for path in found:
-        if not path.is_file():
+        if not _is(path, Path.is_file):
             raise CommandError(f"{path}: no such file to copy")
         if sum(other.name == path.name for other in found) > 1:
             raise CommandError(f"{path}: two files of this name to copy")
@@ -67,9 +67,17 @@ def resolve(argv: Sequence[str], base: Path) -> list[str]:
     The simulator runs in a folder of its own, so `-trace ./traces/gemm` must not change its meaning.
     """
     program = shutil.which(argv[0], path=None) if "/" not in argv[0] else str(base / argv[0])
-    if program is None or not Path(program).is_file():
+    if program is None or not _is(Path(program), Path.is_file):
         raise CommandError(f"{argv[0]}: no such program")
     return [
         str(Path(program).absolute()),
-        *(str(base / a) if "/" in a and (base / a).exists() else a for a in argv[1:]),
+        *(str(base / a) if "/" in a and _is(base / a, Path.exists) else a for a in argv[1:]),
     ]
+
+
+def _is(path: Path, test: Callable[[Path], bool]) -> bool:
+    """What `test` says of the path; no when it can't be one at all, as the text of a script: too long, or with a NUL."""
+    try:
+        return test(path)
+    except (OSError, ValueError):
+        return False

@@ -35,7 +35,7 @@ def count_kernels(argv: list[str]) -> int | None:
             try:
                 with (path / "kernelslist.g" if path.is_dir() else path).open("rb") as file:
                     return sum(line.startswith(b"kernel") for line in file)
-            except OSError:
+            except (OSError, ValueError):  # or it can't be a path at all
                 return None
     return None
 

@@ -164,9 +164,10 @@ class Warden:
                 self.pid = os.posix_spawn(self.argv[0], self.argv, os.environ, setsid=True, **options)  # type: ignore[arg-type]
             except NotImplementedError:
                 self.pid = os.posix_spawn(self.argv[0], self.argv, os.environ, setpgroup=0, **options)  # type: ignore[arg-type]
-        except OSError as error:
-            hint = " (a script needs a #! line)" if error.errno == errno.ENOEXEC else ""
-            self.status.set(exit={"error": f"{self.argv[0][:500]} can't be started: {error.strerror}{hint}"})
+        except (OSError, ValueError) as error:
+            number, said = getattr(error, "errno", None), getattr(error, "strerror", None)
+            hint = " (a script needs a #! line)" if number == errno.ENOEXEC else ""
+            self.status.set(exit={"error": f"{self.argv[0][:500]} can't be started: {said or error}{hint}"})
             return None
         finally:
             for end in ends:
