@@ -4,13 +4,18 @@ The bytes of `name` are versions of the object `files/<sim_id>/<name>`; the row 
 counts, so row and bytes always belong to the same put. The ledger `a#files` holds the committed count and bytes, and a
 hold for each put under way. A put is three moves of the ledger, each conditional on its revision:
 
-1. hold: room for the new size is set aside (what the replaced file frees counts);
+1. hold: room for the new size is set aside;
 2. the object is written;
 3. commit: row, totals and the end of the hold, in one transaction. A replaced version is deleted behind it and keeps a
    hold of zero bytes until that is done.
 
-A put that dies leaves a hold that expires; the sweep then deletes the versions no row names. Room that others hold but
-have not committed is no reason to refuse for good: the put waits for them a little and is then told to come back.
+Of a name one version counts, so what it needs is the largest of its row and its holds: what a put replaces does not
+count, nor does the hold of a dead put against the next one of its name.
+
+A put that fails makes its hold void: it sets no room aside and cannot be committed, but stays for what its write may
+still leave. A put that dies leaves a hold that expires, and is void then. For either the sweep deletes the versions no
+row names. Room that others hold but have not committed is no reason to refuse for good: the put waits for them a little
+and is then told to come back.
 
 The bytes need not come through the app. A client may write them to the object store itself, by a presigned URL, and the
 front door writes what a client sends it; both name the hold in the object's metadata, so that whoever finds the bytes
@@ -19,6 +24,7 @@ first can commit: the client's next call, the front door, or the event that tell
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from chalicelib import blobs, clock, metrics, settings, sims, table
@@ -34,6 +40,8 @@ HOLD_US = 15 * 60 * 1_000_000
 WAIT_SECONDS = 8.0
 """How long a put waits for room that others hold."""
 POLL_SECONDS = 0.1
+UNKNOWN = ""
+"""As the version that a void hold waits to see gone: the write failed, and may have left one all the same."""
 
 
 def totals(ledger: Item | None) -> FileTotals:
@@ -61,29 +69,37 @@ def _ledger_op(sim_id: str, ledger: Item) -> dict[str, Any]:
     return table.put_op(item, "attribute_not_exists(rev) OR rev = :rev", {":rev": ledger["rev"]})
 
 
-def _held(ledger: Item, but: str = "") -> int:
-    return sum(hold["bytes"] for hold_id, hold in ledger["holds"].items() if hold_id != but)
+def _held(ledger: Item) -> int:
+    """Bytes set aside beyond those of the files. Of the holds of one name the largest counts, for one file will be."""
+    growth: dict[str, int] = {}
+    for hold in ledger["holds"].values():
+        growth[hold["name"]] = max(growth.get(hold["name"], 0), hold["bytes"])
+    return sum(growth.values())
 
 
 def _hold(sim_id: str, name: str, size: int) -> str:
     """Set room aside; returns the hold's id. Raises NotFound, TooLarge, Busy."""
     deadline = time.monotonic() + WAIT_SECONDS
+    hold_id = secrets.token_hex(8)
     while True:
         ledger = _ledger(sim_id)
+        if hold_id in ledger["holds"]:
+            return hold_id  # by the try before, whose answer was lost
         row = table.get(sim_id, f"f#{name}")
-        committed = ledger["bytes"] - (row["size"] if row else 0) + size
-        if committed > settings.SIM_FILES_MAX_BYTES:
+        growth = size - (row["size"] if row else 0)
+        if ledger["bytes"] + growth > settings.SIM_FILES_MAX_BYTES:
+            if _ledger(sim_id)["rev"] != ledger["rev"]:
+                continue  # the row may be of another moment
             raise TooLarge(f"the sim's files would pass {settings.SIM_FILES_MAX_BYTES // settings.MIB} MiB in all")
-        if committed + _held(ledger) <= settings.SIM_FILES_MAX_BYTES:
-            hold_id = secrets.token_hex(8)
-            growth = max(0, size - (row["size"] if row else 0))
-            until = clock.now_us() + HOLD_US
-            ledger["holds"][hold_id] = {"name": name, "bytes": growth, "until": until, "size": size}
+        until = clock.now_us() + HOLD_US
+        ledger["holds"][hold_id] = {"name": name, "bytes": max(0, growth), "until": until, "size": size}
+        if ledger["bytes"] + _held(ledger) <= settings.SIM_FILES_MAX_BYTES:
             try:
                 table.transact([_ledger_op(sim_id, ledger)])
                 return hold_id
             except (TransactionFailed, Busy):
                 if time.monotonic() > deadline:
+                    abandon(sim_id, name, hold_id, None)
                     raise Busy() from None
                 time.sleep(0.01)
                 continue  # another put moved the ledger
@@ -92,14 +108,14 @@ def _hold(sim_id: str, name: str, size: int) -> str:
         time.sleep(POLL_SECONDS)
 
 
-def _release(sim_id: str, hold_id: str) -> None:
-    """End a hold. Raises Busy after a while; the hold then expires."""
+def _change_holds(sim_id: str, change: Callable[[dict[str, Item]], bool]) -> None:
+    """Write the holds as `change` leaves them, unless it returns False or the sim is gone. Raises Busy after a while."""
     for _ in range(50):
         try:
             ledger = _ledger(sim_id)
         except NotFound:
             return
-        if ledger["holds"].pop(hold_id, None) is None:
+        if not change(ledger["holds"]):
             return
         try:
             table.transact([_ledger_op(sim_id, ledger)])
@@ -107,6 +123,35 @@ def _release(sim_id: str, hold_id: str) -> None:
         except (TransactionFailed, Busy):
             time.sleep(0.01)
     raise Busy()
+
+
+def _release(sim_id: str, hold_id: str, dropped: str) -> None:
+    """End a hold whose version `dropped` is gone. Raises Busy after a while; the hold then expires."""
+
+    def end(holds: dict[str, Item]) -> bool:
+        # A hold of one upload may wait for another's version: bytes can be put twice.
+        return hold_id in holds and holds[hold_id].get("drop") == dropped and bool(holds.pop(hold_id))
+
+    _change_holds(sim_id, end)
+
+
+def _void(sim_id: str, hold_id: str, version: str) -> None:
+    """Give up the room of a hold and let nobody commit it any more; it stays until its version is gone. Raises Busy."""
+
+    def void(holds: dict[str, Item]) -> bool:
+        hold = holds.get(hold_id)
+        if hold is None or "drop" in hold:
+            return False
+        hold |= {"bytes": 0, "drop": version}
+        if version == UNKNOWN:
+            # This one makes the sweep look at all versions of the name, and later: it stands for the earlier ones.
+            for other, earlier in list(holds.items()):
+                same = earlier["name"] == hold["name"] and earlier.get("drop") == UNKNOWN
+                if same and earlier["until"] < hold["until"]:
+                    del holds[other]
+        return True
+
+    _change_holds(sim_id, void)
 
 
 def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tuple[Item, str | None]:
@@ -120,10 +165,19 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
         if hold is None or "drop" in hold:
             raise Busy("the upload took longer than its reservation, send it again")
         ledger["bytes"] += size - (old["size"] if old else 0)
-        if ledger["bytes"] + _held(ledger, but=hold_id) > settings.SIM_FILES_MAX_BYTES:
-            # The file this put was to replace became smaller meanwhile, and others hold the room.
-            raise Busy("other uploads of this sim hold the room that is left, send the same request again", 2)
         ledger["count"] += 0 if old else 1
+        if old:
+            hold |= {"bytes": 0, "drop": old["version"]}
+        else:
+            del ledger["holds"][hold_id]
+        for other in ledger["holds"].values():
+            if other["name"] == name and "drop" not in other:
+                other["bytes"] = max(0, other["size"] - size)
+        if ledger["bytes"] + _held(ledger) > settings.SIM_FILES_MAX_BYTES:
+            if _ledger(sim_id)["rev"] != ledger["rev"]:
+                continue  # the row may be of another moment
+            # Cannot be, for this only uses what was set aside; but nothing else stands between a wrong hold and the quota.
+            raise Busy("other uploads of this sim hold the room that is left, send the same request again", 2)
         row: Item = {
             "pk": sim_id,
             "sk": f"f#{name}",
@@ -133,10 +187,6 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
             "created_at": clock.now_us(),
             "upload": hold_id,
         }
-        if old:
-            hold |= {"bytes": 0, "drop": old["version"]}
-        else:
-            del ledger["holds"][hold_id]
         try:
             table.transact([_ledger_op(sim_id, ledger), table.put_op(row)])
             return row, old["version"] if old else None
@@ -196,45 +246,30 @@ def commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> Sim
         raise
     if replaced and replaced != version:
         blobs.delete(object_key(sim_id, name), replaced)
-        _release(sim_id, hold_id)
+        _release(sim_id, hold_id, replaced)
     metrics.count("Files")
     metrics.count("FileBytes", size)
     return _sim_file(row)
 
 
 def abandon(sim_id: str, name: str, hold_id: str, version: str | None) -> None:
-    """After a failed put: take its bytes and its hold away if that can be done now, else leave both to the sweep."""
-    if version is None:
-        return  # the write may still have happened: the hold stays and the sweep looks
+    """After a failed put: give its room back and take its bytes away, or leave to the sweep what can't be done now.
+
+    Args:
+        version: None when the write failed. It may still have happened, or yet happen: the hold stays for the sweep.
+    """
     try:
         # Voided before the bytes are taken, so that nobody else who found them commits them meanwhile.
-        _void(sim_id, hold_id, version)
+        _void(sim_id, hold_id, version or UNKNOWN)
+        if version is None:
+            return
         row = table.get(sim_id, f"f#{name}")
         if row and row["version"] == version:
             return  # it went through after all
         blobs.delete(object_key(sim_id, name), version)
-        _release(sim_id, hold_id)
+        _release(sim_id, hold_id, version)
     except Exception as error:  # noqa: BLE001  the first failure is what the caller must see; the sweep does the rest
         logger().warning("left to the sweep", sim_id=sim_id, file=name, reason=type(error).__name__)
-
-
-def _void(sim_id: str, hold_id: str, version: str) -> None:
-    """Give up the room of a hold and let nobody commit it any more; it stays until its version is gone."""
-    for _ in range(50):
-        try:
-            ledger = _ledger(sim_id)
-        except NotFound:
-            return
-        hold = ledger["holds"].get(hold_id)
-        if hold is None or "drop" in hold:
-            return
-        hold |= {"bytes": 0, "drop": version}
-        try:
-            table.transact([_ledger_op(sim_id, ledger)])
-            return
-        except (TransactionFailed, Busy):
-            time.sleep(0.01)
-    raise Busy()
 
 
 def _sim_file(row: Item) -> SimFile:
@@ -276,7 +311,7 @@ def complete(sim_id: str, name: str, upload_id: str) -> SimFile:
     if row and (settings.direct_downloads() or row["upload"] == upload_id):
         return _sim_file(row)
     held = _ledger(sim_id)["holds"].get(upload_id)
-    if held and held["name"] == name:
+    if held and held["name"] == name and "drop" not in held:
         key = object_key(sim_id, name)
         for found, version in list(blobs.versions(key)):
             if found == key and blobs.upload_of(key, version) == (held["size"], upload_id):
@@ -360,25 +395,40 @@ def url(sim_id: str, name: str) -> str:
 
 def reconcile(sim_id: str, now: int) -> int:
     """End the holds that have expired, and delete the versions of their files that no row names; returns how many."""
+    expired: dict[str, Item] = {}
+
+    def void(holds: dict[str, Item]) -> bool:
+        expired.clear()
+        expired.update({hold_id: hold for hold_id, hold in holds.items() if hold["until"] <= now})
+        alive = [hold for hold in expired.values() if "drop" not in hold]
+        for hold in alive:
+            hold |= {"bytes": 0, "drop": UNKNOWN}
+        return bool(alive)
+
+    # Before a version is looked at, so that no late put commits one that is about to be deleted.
+    _change_holds(sim_id, void)
     try:
-        names = {h["name"]: hold_id for hold_id, h in _ledger(sim_id)["holds"].items() if h["until"] <= now}
-        for name, hold_id in names.items():
-            _reconcile_file(sim_id, name, hold_id, now)
-        return len(names)
+        for name in sorted({hold["name"] for hold in expired.values()}):
+            _reconcile_file(sim_id, name, [hold_id for hold_id, hold in expired.items() if hold["name"] == name])
+        return len(expired)
     except NotFound:
         return 0  # deleted; its blobs go with it
 
 
-def _reconcile_file(sim_id: str, name: str, hold_id: str, now: int) -> None:
+def _reconcile_file(sim_id: str, name: str, expired: list[str]) -> None:
     key = object_key(sim_id, name)
     # The order matters: a put that wrote a version seen here held room before that, so if no live hold is seen
     # afterwards, it has committed, failed or died, and the row read last tells which version counts.
     seen = [version for found, version in blobs.versions(key) if found == key]
     holds = _ledger(sim_id)["holds"].values()
-    if any(h["name"] == name and h["until"] > now and "drop" not in h for h in holds):
+    if any(hold["name"] == name and "drop" not in hold for hold in holds):
         return
     row = table.get(sim_id, f"f#{name}")
     for version in seen:
         if row is None or row["version"] != version:
             blobs.delete(key, version)
-    _release(sim_id, hold_id)
+
+    def end(holds: dict[str, Item]) -> bool:
+        return len([holds.pop(hold_id) for hold_id in expired if hold_id in holds]) > 0
+
+    _change_holds(sim_id, end)

@@ -1,5 +1,6 @@
 """Output files: names, sizes, quota, replacement, reading."""
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib import blobs, files, settings, table
+from chalicelib.errors import Busy, TooLarge
 from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
@@ -295,6 +297,202 @@ def test_room_that_is_held_is_no_reason_to_refuse_for_good(api: Api, clock: Cloc
     clock.advance(QUARTER)
     sweep()
     assert put(api, sim, "d", b"x" * 4).status == 200
+
+
+def held(sim: str) -> dict[str, Any]:
+    holds: dict[str, Any] = (table.get(sim, "a#files") or {"holds": {}})["holds"]
+    return holds
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_puts_that_fail_give_their_room_back_at_once_and_leave_nothing(
+    api: Api, clock: Clock, small: None, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    """Also bytes of which the app was never told, for S3's answer came too late."""
+    sim, write = api.new_sim(), blobs.put
+
+    def fail(*arguments: Any) -> None:
+        if written:
+            write(*arguments)
+        raise Busy()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(blobs, "put", fail)
+        assert [put(api, sim, name, b"x" * 8).status for name in ("a", "b", "c", "d", "a", "a")] == [503] * 6
+    assert len(held(sim)) == 4  # of a name one is enough
+    for name, size in (("e", 8), ("f", 8), ("a", 4)):
+        assert put(api, sim, name, b"y" * size).status == 200
+    clock.advance(QUARTER)
+    sweep()
+    assert stored(sim) == ["a", "e", "f"]
+    assert held(sim) == {}
+    assert api.get(f"/api/sims/{sim}/files/a").body == b"yyyy"
+    assert total(api, sim) == {"count": 3, "bytes": 20}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(3, 7))
+@pytest.mark.parametrize("replaced", [0, 3, 8])
+def test_a_dead_put_does_not_stand_in_the_way_of_the_next_of_its_name(
+    api: Api, clock: Clock, small: None, call: int, when: Any, replaced: int
+) -> None:
+    sim = api.new_sim()
+    for name, size in (("a", replaced), ("b", 8), ("c", 4)):
+        if size:
+            put(api, sim, name, b"x" * size)
+    with suppress(Died), dies_at(call, when):
+        put(api, sim, "a", b"x" * 8)
+    assert put(api, sim, "a", b"y" * 8).status == 200
+    assert put(api, sim, "a", b"z" * 7).status == 200
+    assert total(api, sim) == {"count": 3, "bytes": 19}
+    assert put(api, sim, "d", b"xx").status == 413
+    clock.advance(QUARTER)
+    sweep()
+    assert stored(sim) == ["a", "b", "c"]
+    assert held(sim) == {}
+    assert put(api, sim, "d", b"x").status == 200
+
+
+def test_what_a_put_that_became_smaller_meanwhile_was_to_replace_stays_set_aside(api: Api, small: None) -> None:
+    sim = api.new_sim()
+    for name, size in (("a", 8), ("b", 8), ("c", 4)):
+        put(api, sim, name, b"x" * size)
+    hold = files.hold(sim, "a", 8)
+    assert put(api, sim, "a", b"y").status == 200
+    assert put(api, sim, "d", b"y").status == 503
+    files.commit(sim, "a", hold, 8, blobs.put(f"files/{sim}/a", b"z" * 8))
+    assert total(api, sim) == {"count": 3, "bytes": 20}
+    assert stored(sim) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_holds_commits_and_deaths_in_any_order_keep_the_ledger(api: Api, clock: Clock, small: None, seed: int) -> None:
+    """What was set aside can always be committed, and rows and holds together never pass the quota."""
+    rng, sim = random.Random(seed), api.new_sim()
+    under_way: list[tuple[str, str, int]] = []
+    for _ in range(60):
+        step = rng.choice(["hold", "hold", "commit", "commit", "fail", "late", "die", "sweep"])
+        if step == "hold":
+            name, size = rng.choice("abcd"), rng.randrange(9)
+            with suppress(TooLarge, Busy):
+                under_way.append((files.hold(sim, name, size), name, size))
+        elif step == "sweep":
+            clock.advance(60)
+            sweep()
+        elif under_way:
+            hold, name, size = under_way.pop(rng.randrange(len(under_way)))
+            if step == "commit":
+                files.commit(sim, name, hold, size, blobs.put(f"files/{sim}/{name}", bytes(size)))
+            elif step == "late":
+                blobs.put(f"files/{sim}/{name}", bytes(size))
+            if step in ("fail", "late"):
+                files.abandon(sim, name, hold, None)
+        ledger = files._ledger(sim)
+        rows = {row["sk"][2:]: row["size"] for row in table.query(sim, "f#", "f#~")}
+        assert (ledger["count"], ledger["bytes"]) == (len(rows), sum(rows.values()))
+        room = dict(rows)
+        for hold in (hold for hold in held(sim).values() if "drop" not in hold):
+            room[hold["name"]] = max(room.get(hold["name"], 0), hold["size"])
+        assert ledger["bytes"] + files._held(ledger) == sum(room.values()) <= settings.SIM_FILES_MAX_BYTES
+        if seed % 2:
+            clock.advance(5)
+            under_way = [one for one in under_way if one[0] in held(sim)]
+    clock.advance(QUARTER)
+    sweep()
+    assert held(sim) == {}
+    assert stored(sim) == sorted(listed(api, sim))
+
+
+def test_a_hold_whose_answer_was_lost_is_found_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim, transact = api.new_sim(), table.transact
+
+    def answer_lost(ops: Any) -> None:
+        monkeypatch.setattr(table, "transact", transact)
+        transact(ops)
+        raise Busy()
+
+    monkeypatch.setattr(table, "transact", answer_lost)
+    assert put(api, sim, "a", b"x").status == 200
+    assert held(sim) == {}
+
+
+def test_a_hold_given_up_on_is_void(api: Api, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WAIT_SECONDS", -1.0)
+    sim, transact = api.new_sim(), table.transact
+
+    def answer_lost(ops: Any) -> None:
+        monkeypatch.setattr(table, "transact", transact)
+        transact(ops)
+        raise Busy()
+
+    monkeypatch.setattr(table, "transact", answer_lost)
+    assert put(api, sim, "a", b"x" * 8).status == 503
+    assert [hold["bytes"] for hold in held(sim).values()] == [0]
+
+
+def test_a_put_is_not_refused_by_a_ledger_and_a_row_of_two_moments(
+    api: Api, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is read, the file becomes smaller, its row is read: together they look like more than there is."""
+    sim, look = api.new_sim(), files._ledger
+    for name, size in (("a", 8), ("b", 8), ("c", 4)):
+        put(api, sim, name, b"x" * size)
+
+    def shrink_after(which: int) -> None:
+        left = [which]
+
+        def looked(sim_id: str) -> Any:
+            found = look(sim_id)
+            left[0] -= 1
+            if not left[0]:
+                monkeypatch.setattr(files, "_ledger", look)
+                assert put(api, sim, "a", b"y").status == 200
+            return found
+
+        monkeypatch.setattr(files, "_ledger", looked)
+
+    for which in (1, 2):  # to hold, to commit
+        shrink_after(which)
+        assert put(api, sim, "a", b"z" * 8).status == 200
+        assert total(api, sim) == {"count": 3, "bytes": 20}
+
+
+def test_a_hold_that_is_too_small_does_not_pass_the_quota(api: Api, small: None) -> None:
+    sim = api.new_sim()
+    for name in ("a", "b"):
+        put(api, sim, name, b"x" * 8)
+    hold = files.hold(sim, "c", 1)
+    with pytest.raises(Busy):
+        files.commit(sim, "c", hold, 5, blobs.put(f"files/{sim}/c", b"x" * 5))
+    assert total(api, sim) == {"count": 2, "bytes": 16}
+    assert stored(sim) == ["a", "b"]
+    assert held(sim) == {}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_put_later_than_its_hold_is_not_committed_while_the_sweep_takes_its_bytes(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    sim, delete = api.new_sim(), blobs.delete
+    if replaced:
+        put(api, sim, "a", b"old")
+    hold = files.hold(sim, "a", 3)
+    version = blobs.put(f"files/{sim}/a", b"new")
+    clock.advance(QUARTER)
+
+    def commit_first(key: str, which: str) -> None:
+        monkeypatch.setattr(blobs, "delete", delete)
+        with pytest.raises(Busy):
+            files.commit(sim, "a", hold, 3, version)
+        delete(key, which)
+
+    monkeypatch.setattr(blobs, "delete", commit_first)
+    sweep()
+    assert listed(api, sim) == ({"a": 3} if replaced else {})
+    if replaced:
+        assert api.get(f"/api/sims/{sim}/files/a").body == b"old"
+    assert stored(sim) == sorted(listed(api, sim))
+    assert held(sim) == {}
 
 
 def test_a_put_waits_for_room_that_another_holds(api: Api, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
