@@ -84,16 +84,26 @@ def delete(key: str, version: str) -> None:
     _call("delete_object", Key=key, VersionId=version)
 
 
-def versions(prefix: str) -> Iterator[tuple[str, str]]:
-    """(key, version id) of every version and delete marker under `prefix`."""
+def _listed(prefix: str, *kinds: str) -> Iterator[dict[str, Any]]:
     request: dict[str, Any] = {"Prefix": prefix}
     while True:
         answer = _call("list_object_versions", **request)
-        for entry in (*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())):
-            yield entry["Key"], entry["VersionId"]
+        for kind in kinds:
+            yield from answer.get(kind, ())
         if not answer.get("IsTruncated"):
             return
         request |= {"KeyMarker": answer["NextKeyMarker"], "VersionIdMarker": answer["NextVersionIdMarker"]}
+
+
+def versions(prefix: str) -> Iterator[tuple[str, str]]:
+    """(key, version id) of every version and delete marker under `prefix`."""
+    return ((entry["Key"], entry["VersionId"]) for entry in _listed(prefix, "Versions", "DeleteMarkers"))
+
+
+def written(prefix: str) -> Iterator[tuple[str, str, int]]:
+    """(key, version id, when S3 got it in microseconds since the epoch) of every version under `prefix`."""
+    for entry in _listed(prefix, "Versions"):
+        yield entry["Key"], entry["VersionId"], int(entry["LastModified"].timestamp() * 1_000_000)
 
 
 def delete_prefix(prefix: str) -> None:

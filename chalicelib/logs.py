@@ -78,7 +78,7 @@ def append(sim_id: str, seq: int, lines: list[str]) -> None:
     """
     head = sims.head(sim_id)
     log = head.get(sims.LOG)
-    if not _store(sim_id, seq, lines):
+    if not _store(head[sims.HOT], seq, lines):
         metrics.count("DuplicateChunks")
         stored = table.get(sim_id, chunk_key(seq)) if _next_seq(log) == seq else None
         if stored:
@@ -96,7 +96,7 @@ def append(sim_id: str, seq: int, lines: list[str]) -> None:
         if log["next_seq"] > seq:
             return
         if head[sims.HOT]["state"] in states.FINAL:
-            _settle_again(sim_id)
+            sims.settle_again(sim_id)
         drain(sim_id, log)
         return
     run = _Run(sim_id, log)
@@ -108,8 +108,9 @@ def _next_seq(log: Item | None) -> int:
     return int(log["next_seq"]) if log else 0
 
 
-def _store(sim_id: str, seq: int, lines: list[str]) -> bool:
+def _store(hot: Item, seq: int, lines: list[str]) -> bool:
     """Put the chunk; False when the seq was there already."""
+    sim_id = hot["pk"]
     packed = pack(lines)
     item: Item = {"pk": sim_id, "sk": chunk_key(seq), "lines": len(lines), "bytes": _line_bytes(lines)}
     blob: tuple[str, str] | None = None
@@ -118,6 +119,7 @@ def _store(sim_id: str, seq: int, lines: list[str]) -> bool:
     else:
         # A name of its own for each try, so that the loser of a race cannot touch the winner's bytes.
         name = f"logs/{sim_id}/{seq:019d}-{sims.new_token()}"
+        sims.expect_object(hot)
         blob = (name, blobs.put(name, packed))
         item["blob"], item["version"] = blob
     try:
@@ -165,16 +167,6 @@ def _mark_ahead(sim_id: str, seq: int) -> Item:
         if failed.old is None:
             raise
         return failed.old
-
-
-def _settle_again(sim_id: str) -> None:
-    """Have the sweep look at a finished sim once more: a gap appeared after it was settled."""
-    try:
-        table.update(
-            sim_id, sims.HOT, "SET sweep_pk = :s", {":s": sims.shard("settle", sim_id)}, None, "attribute_exists(pk)"
-        )
-    except ConditionFailed:
-        return  # deleted meanwhile
 
 
 # Parsing.

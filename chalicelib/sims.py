@@ -43,7 +43,7 @@ def new_token() -> str:
 
 
 def shard(kind: str, sim_id: str) -> str:
-    """The sweep index key of a sim that waits for `kind`: `running`, `settle` or `holds`."""
+    """The sweep index key of a sim that waits for `kind`: `running`, `settle` or `holds`. For `tidy` see `sweep`."""
     return f"{kind}#{int(sim_id[-2:], 16) % SHARDS:02d}"
 
 
@@ -174,6 +174,23 @@ def claim_ops(sim_id: str, worker: str, now: int) -> list[dict[str, Any]]:
         ),
         table.update_op(sim_id, META, "SET worker = :worker", {":worker": worker}, None, "attribute_exists(pk)"),
     ]
+
+
+# Looking again at what the sweep is done with.
+
+
+def settle_again(sim_id: str) -> None:
+    """Have the sweep settle a sim once more, and in an hour or more look for objects that no item names."""
+    try:
+        table.update(sim_id, HOT, "SET sweep_pk = :s", {":s": shard("settle", sim_id)}, None, "attribute_exists(pk)")
+    except table.ConditionFailed:
+        return  # deleted meanwhile
+
+
+def expect_object(hot: table.Item) -> None:
+    """To be called before an object of a sim is put: should its item never be, the sweep will find it."""
+    if hot["state"] not in ("queued", "running"):  # else the sweep looks once they are over
+        settle_again(hot["pk"])
 
 
 # Reading.

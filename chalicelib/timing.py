@@ -40,13 +40,14 @@ def _skip(text: str, at: int) -> int:
 
 def put(sim_id: str, body: bytes) -> None:
     """Store `simulated` and `compare` of a validated body, replacing what was sent before. Raises NotFound."""
-    sims.head(sim_id)
+    head = sims.head(sim_id)
     raw = members(body.decode())
     packed = zlib.compress(f'{{"simulated":{raw["simulated"]},"compare":{raw.get("compare", "null")}}}'.encode())
     item: Item = {"pk": sim_id, "sk": sims.TIMING}
     if len(packed) <= INLINE_MAX_BYTES:
         item["data"] = packed
     else:
+        sims.expect_object(head[sims.HOT])
         item["blob"] = f"timing/{sim_id}/{sims.new_token()}"
         item["version"] = blobs.put(item["blob"], packed)
     old = table.replace(item)

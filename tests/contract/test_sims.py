@@ -355,7 +355,7 @@ def test_a_sweep_reads_a_hundred_sims_a_request_and_writes_nothing_for_the_livin
         beat(api, sim)
     with requests() as seen:
         sweep()
-    # 16 shards each of running, to settle and held; runs being deleted; creations under way.
-    assert seen["Query"] == 3 * 16 + 2
+    # 16 shards each of running, to settle and held; runs being deleted; creations under way; sims with objects to look at.
+    assert seen["Query"] == 3 * 16 + 3
     assert seen["BatchGetItem"] == 16
     assert set(seen) == {"Query", "BatchGetItem"}
