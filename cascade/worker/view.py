@@ -1,5 +1,8 @@
 """What people see while a worker runs: a live table on a terminal, plain lines elsewhere."""
 
+import contextlib
+import io
+import os
 import sys
 import threading
 import time
@@ -59,14 +62,16 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
 
     def say(self, line: str, error: bool = False) -> None:
-        """One line for people."""
-        if self._live:
-            self._console.print(line, style="red" if error else None)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        """One line for people. Raises nothing: a disk that is full or a reader that is gone ends no simulation."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._live:
+                self._console.print(line, style="red" if error else None)
+            else:
+                _print(line)
 
     def waiting(self, reason: str, seconds: float) -> None:
         """A call failed and is repeated: said at once, and then not more often than every half minute."""
@@ -110,3 +115,15 @@ class View:
                 f"{heard}{' (' + job.heart.trouble[:60] + ')' if job.heart.trouble else ''}",
             )  # fmt: skip
         return table
+
+
+def _print(line: str) -> None:
+    """Print to stderr, past its buffer: what that can't get rid of would be an error again when the process exits."""
+    try:
+        number = sys.stderr.fileno()
+    except (AttributeError, io.UnsupportedOperation):  # none, or one of a test
+        print(line, file=sys.stderr, flush=True)
+        return
+    rest = f"{line}\n".encode(errors="replace")
+    while rest:
+        rest = rest[os.write(number, rest) :]
