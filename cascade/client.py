@@ -175,6 +175,9 @@ class Client:
             "User-Agent": "cascade-client",
             "Accept": "application/json",
         }
+        self.named: str | None = None
+        """What the API names in each 404 that these calls can get: another 404 is that of something on the way, which
+        may be put right, and the call is repeated."""
         self._give_up_after = give_up_after
         self._stop = stop or threading.Event()
         self._on_retry = on_retry
@@ -535,6 +538,8 @@ class Client:
             )
         if status == 413:
             raise TooLarge(f"413 {detail or 'too large for a proxy on the way'}: send less")
+        if status == 404 and self.named and self.named not in (detail or ""):
+            raise _Transient(f"404 {detail or response.reason_phrase}, which the API does not say of {self.named}")
         if detail is None:
             raise NotCascade(
                 f"{self.url}: {status} for {path}, and not as Cascade answers: is this the right CASCADE_URL?"

@@ -21,6 +21,9 @@ INTERVAL_S: Final = 5.0
 TRY_TIMEOUT_S: Final = 30.0
 TRIES_MAX: Final = 16
 """Tries under way at once; more would mean that even closed connections do not end."""
+GONE_TRIES: Final = 5
+GONE_S: Final = 30.0
+"""A sim is gone once so many answers, and none else in between, have said so for so long."""
 
 
 def server_timeout_s() -> float:
@@ -30,13 +33,21 @@ def server_timeout_s() -> float:
     return 60.0
 
 
+def gone_after_s() -> float:
+    """Seconds for which the server must say that it does not know a sim until that is believed: it may have been started
+    with a wrong data folder. `CASCADE_WORKER_GONE_S` is for tests."""
+    with contextlib.suppress(KeyError, ValueError):
+        return float(os.environ["CASCADE_WORKER_GONE_S"])
+    return max(GONE_S, server_timeout_s())
+
+
 class Heart:
     """Beats for one sim until stopped.
 
     Args:
         connect: Makes a client that tries each call once.
         on_ack: Called with each answer, from a thread of a try.
-        on_gone: Called once when the server does not know the sim.
+        on_gone: Called when the server has not known the sim for long enough.
         on_beat: Called before each try.
     """
 
@@ -59,6 +70,8 @@ class Heart:
         self._clients: queue.SimpleQueue[Client] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._under_way = 0
+        self._unknown: list[float] = []
+        """When the server said that it does not know the sim: the first time and the last ones, since any other answer."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"heart {sim_id}", daemon=True)
         self.last_ack: float | None = None
@@ -125,12 +138,15 @@ class Heart:
             client = self._connect(TRY_TIMEOUT_S)
         try:
             ack = client.heartbeat(self._sim_id)
-        except NotFound:
+        except NotFound as error:
             client.close()
-            self._on_gone()
+            self.trouble, self.refused = str(error), False
+            if self._is_gone(time.monotonic()):
+                self._on_gone()
             return True
         except CascadeError as error:
             client.close()  # whatever was wrong, the next try gets a fresh connection
+            self._unknown = []
             self.trouble = str(error)
             self.refused = isinstance(error, Unauthorized)
             return False
@@ -138,7 +154,15 @@ class Heart:
             client.close()
         else:
             self._clients.put(client)
+        self._unknown = []
         self.last_ack = time.monotonic()
         self.trouble, self.refused = None, False
         self._on_ack(ack)
         return True
+
+    def _is_gone(self, now: float) -> bool:
+        """Whether that the server does not know the sim, as it says now again, is to be believed."""
+        with self._lock:
+            self._unknown.append(now)
+            del self._unknown[1 : 1 - GONE_TRIES]
+            return len(self._unknown) >= GONE_TRIES and now - self._unknown[0] >= gone_after_s()

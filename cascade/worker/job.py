@@ -1,5 +1,6 @@
 """One sim, from its start to its final heartbeat, and from wherever an earlier worker left it."""
 
+import contextlib
 import itertools
 import shutil
 import threading
@@ -73,10 +74,16 @@ class Job:
         self._stop = threading.Event()
         self._answered = threading.Event()
         self._why = ""
-        self._client = settings.connect(60.0, settings.give_up_after)
+        self._unsaved_said = False
+        self._client = self._connect(60.0, settings.give_up_after)
         self.heart = Heart(
-            lambda timeout: settings.connect(timeout, 0), self.sim.sim_id, self._heard, self._gone.set, spool.touch
+            lambda timeout: self._connect(timeout, 0), self.sim.sim_id, self._heard, self._gone.set, spool.touch
         )
+
+    def _connect(self, timeout: float, give_up_after: float) -> Client:
+        client = self.settings.connect(timeout, give_up_after)
+        client.named = self.sim.sim_id
+        return client
 
     def stop(self, why: str) -> None:
         """End the simulator, for the reason `why`; a sim whose simulator has ended is delivered as it is.
@@ -85,6 +92,10 @@ class Job:
         """
         self._why = self._why or why
         self._stop.set()
+
+    def cancel(self) -> None:
+        """The server has said so already."""
+        self._cancelled.set()
 
     def run(self) -> str:
         """Do everything that is left to do. Returns the sim's state at the server, or GONE, or LEFT.
@@ -107,15 +118,19 @@ class Job:
                 self._leave(relay)
                 return LEFT
             self.state = "delivering"
-            state = self._deliver(end, relay)
-        except NotFound:
-            state = GONE
+            state = self._deliver_or_gone(end, relay)
         finally:
             self.heart.stop()
             relay.close()
             if not relay.busy:  # its last call ends with the process
                 self._client.close()
-        self.spool.finish(state)
+        if state == GONE:
+            self.say(
+                f"{self.sim.sim_id}: the server does not know {self.sim.sim_id}; its output is kept in {self.spool.folder}"
+            )
+            return state
+        with contextlib.suppress(OSError):  # a full disk, on which there is room once the folder is gone
+            self.spool.finish(state)
         self.spool.remove(self.settings.keep)
         return state
 
@@ -135,6 +150,11 @@ class Job:
     def _take_up(self) -> Exit | None:
         """Go on with an earlier worker's attempt. None: it came to nothing, and the simulator has to start again."""
         simulator = self.spool.simulator(self.sim.attempt)
+        if not simulator.started:
+            self.say(f"{self.sim.sim_id}: taken up before its simulator was started")
+            self._answered.wait(ANSWER_S)
+            self.sim.attempt -= 1
+            return None
         if not simulator.alive() and simulator.exit() is None:
             # The machine went down, or somebody killed the warden: what ran cannot be trusted, so it runs again.
             simulator.kill_leftover()
@@ -174,13 +194,20 @@ class Job:
         work.mkdir(exist_ok=True)
         for path in self.sim.copies:
             try:
-                shutil.copy(path, work)
+                self._copy(Path(path), work)
             except OSError as error:
                 return Exit(None, error=f"{path} can't be copied: {error.strerror or error}")
         simulator.start(
             self.sim.argv, work, self.spool.log, self.spool.beat_file, self.settings.grace_s, self._variables()
         )
         return self._watch(simulator)
+
+    def _copy(self, path: Path, work: Path) -> None:
+        """Put a file into the simulator's folder, in the place of what an earlier attempt has there, whatever it is."""
+        partial = self.spool.folder / "copy.part"
+        partial.unlink(missing_ok=True)
+        shutil.copy(path, partial)
+        partial.replace(work / path.name)
 
     def _variables(self) -> dict[str, str]:
         """What a job script can go by."""
@@ -197,7 +224,9 @@ class Job:
             alive = simulator.alive()
             end = simulator.exit()
             if end is not None or not alive:
-                end = end or Exit(None, error="the process that watched the simulator was killed", interrupted=True)
+                if end is None:
+                    simulator.kill_leftover()  # or it would run on for ever, and write into what is read next
+                    end = Exit(None, error="the process that watched the simulator was killed", interrupted=True)
                 if end.interrupted and not stopped and not self.sim.leaving and self._stop.wait(TOLD_S):
                     self._settle()
                 return end
@@ -219,13 +248,40 @@ class Job:
         """Write down why the simulator ends, before it does: a worker that is killed next must not change that."""
         if self._cancelled.is_set() or self._gone.is_set():
             self.sim.leaving = False
-            reason = "cancelled" if self._cancelled.is_set() else "the sim was deleted"
+            reason = "cancelled" if self._cancelled.is_set() else "the server did not know the sim"
         else:
             self.sim.leaving = self.settings.leave and self.sim.stop_reason is None
             reason = self._why
         if not self.sim.leaving:
             self.sim.stop_reason = self.sim.stop_reason or reason
-        self.spool.save(self.sim)
+        try:
+            self.spool.save(self.sim)
+        except OSError as error:  # no reason to let the simulator run on
+            self._unsaved(error)
+
+    def _unsaved(self, error: OSError) -> None:
+        """Say once that the spool does not take what became of the sim."""
+        if not self._unsaved_said:
+            self._unsaved_said = True
+            what = "left" if self.sim.leaving else "stopped"
+            self.say(
+                f"{self.sim.sim_id}: {self.spool.folder} can't be written ({error.strerror or error}): make room there, "
+                f"or a worker that takes the sim up will not know that it was {what}"
+            )
+
+    # A sim that is gone.
+
+    def _deliver_or_gone(self, end: Exit, relay: Relay) -> str:
+        """The sim's state at the server once all is delivered; GONE once the server has not known it for long enough."""
+        while True:
+            gone = self._gone.is_set()
+            try:
+                return self._deliver(end, relay)
+            except NotFound:
+                if gone:
+                    return GONE
+                self.state = "unknown to the server"
+                self._gone.wait(self.heart.interval)
 
     # A sim that is left.
 
@@ -299,8 +355,9 @@ def _real_timeline(argv: list[str]) -> Path | None:
     for option, value in itertools.pairwise(argv):
         if option == "-trace":
             trace = Path(value)
-            path = (trace if trace.is_dir() else trace.parent) / "real_timeline.json"
-            return path if path.is_file() else None
+            with contextlib.suppress(OSError, ValueError):  # it can't be a path at all
+                path = (trace if trace.is_dir() else trace.parent) / "real_timeline.json"
+                return path if path.is_file() else None
     return None
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from cascade.worker import warden
 
 ORPHAN_S: Final = 900.0
 """A simulator whose worker has been gone for this long is ended: nobody would ever cancel it."""
+KILLED_S: Final = 5.0
+"""A killed process may take so long to be gone."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +158,18 @@ class Simulator:
                 os.kill(pid, signal.SIGTERM)
 
     def kill_leftover(self) -> None:
-        """SIGKILL to the group of a simulator whose warden was killed, if that very process is still there."""
+        """SIGKILL to the group of a simulator whose warden was killed, if that very process is still there.
+
+        Returns once it has ended, so that nothing is written behind what is read then.
+        """
         status = self.status()
         pid, started = status.get("simulator"), status.get("simulator_started")
         if isinstance(pid, int) and self._is_here() and started is not None and warden.start_time(pid) == started:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+            deadline = time.monotonic() + KILLED_S
+            while warden.runs(pid) and warden.start_time(pid) == started and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     def _is_here(self) -> bool:
         """Whether the warden runs, or ran, on this machine: on a shared spool an id may be another machine's."""

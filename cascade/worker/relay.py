@@ -4,7 +4,17 @@ import threading
 import time
 from typing import Final
 
-from cascade.client import CascadeError, Client, Conflict, NotCascade, Rejected, TooLarge, Unauthorized, Unavailable
+from cascade.client import (
+    CascadeError,
+    Client,
+    Conflict,
+    NotCascade,
+    NotFound,
+    Rejected,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
 from cascade.worker import lines
 from cascade.worker.spool import Chunks, Spool
 
@@ -13,6 +23,8 @@ CUT_S: Final = 1.0
 POLL_S: Final = 0.1
 REFUSED_S: Final = 30.0
 """Pause after a 401 or a proxy's page: a token or a network may be put right while the simulator runs."""
+UNKNOWN_S: Final = 5.0
+"""Pause when the server does not know the sim."""
 SMALLEST: Final = 64 * 1024
 
 
@@ -88,6 +100,9 @@ class Relay:
                 except (Unauthorized, NotCascade) as error:
                     self.trouble = str(error)
                     self._ended.wait(REFUSED_S)
+                except NotFound as error:  # whether that is to be believed the heartbeats tell
+                    self.trouble = str(error)
+                    self._ended.wait(UNKNOWN_S)
                 except CascadeError as error:
                     self.trouble = str(error)
                     if not isinstance(error, Unavailable):

@@ -323,6 +323,15 @@ class Warden:
         return None
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie. False without /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
 def start_time(pid: int) -> str | None:
     """When a process started, in the kernel's ticks: with its id this names it for good. None without /proc."""
     try:
