@@ -85,15 +85,21 @@ def send_step_timeline(request: Request) -> None:
     "Upload an output file",
     raw_body=True,
     returns=SimFile,
+    headers_in={files.UPLOAD_HEADER: "The upload that these bytes are of, where an upload's `headers` say so."},
     errors={
         **NO_SIM,
         **BAD_NAME,
+        409: "The upload that was named is of another name or size, or has expired.",
         413: "The file is over 64 MiB, or the sim's files would pass 256 MiB.",
         415: "Behind API Gateway: the type is not application/octet-stream, and the bytes were changed on the way.",
     },
 )
 def upload_file(request: Request) -> SimFile:
-    return files.put(request.path["sim_id"], names.checked_name(request.path["name"]), request.raw)
+    sim_id, name = request.path["sim_id"], names.checked_name(request.path["name"])
+    upload_id = request.headers.get(files.UPLOAD_HEADER)
+    if upload_id is not None:
+        return files.receive(sim_id, name, upload_id, request.raw)
+    return files.put(sim_id, name, request.raw)
 
 
 @endpoint(
@@ -132,7 +138,10 @@ def complete_upload(request: Request) -> SimFile:
     returns=RunDetail,
     status=201,
     headers_in=KEY,
-    errors={404: "The run of this Idempotency-Key was deleted.", 409: "The Idempotency-Key was used with another body."},
+    errors={
+        404: "The run of this Idempotency-Key was deleted.",
+        409: "The Idempotency-Key was used with another body.",
+    },
 )
 def create_run(request: Request) -> RunDetail:
     return runs.create(request.body.name, request.body.sims, http.idempotency_key(request))
