@@ -19,7 +19,8 @@ and is then told to come back.
 
 The bytes need not come through the app. A client may write them to the object store itself, by a presigned URL, and the
 front door writes what a client sends it; both name the hold in the object's metadata, so that whoever finds the bytes
-first can commit: the client's next call, the front door, or the event that tells of every new object.
+first can commit: the client's next call, the front door, or the event that tells of every new object. Where the server
+in front takes any number of bytes, the URL is its own, and each put to it has a hold beside the upload's.
 """
 
 import secrets
@@ -40,6 +41,8 @@ HOLD_US = 15 * 60 * 1_000_000
 WAIT_SECONDS = 8.0
 """How long a put waits for room that others hold."""
 POLL_SECONDS = 0.1
+UPLOAD_HEADER = "Cascade-Upload"
+"""Of a put to an upload's URL that is the server's own: which upload it is."""
 UNKNOWN = ""
 """As the version that a void hold waits to see gone: the write failed, and may have left one all the same."""
 
@@ -154,8 +157,10 @@ def _void(sim_id: str, hold_id: str, version: str) -> None:
     _change_holds(sim_id, void)
 
 
-def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tuple[Item, str | None]:
-    """Make the written version the file; returns its row and the version it replaced."""
+def _commit(
+    sim_id: str, name: str, hold_id: str, size: int, version: str, upload_id: str | None
+) -> tuple[Item, str | None]:
+    """Make the written version the file, and end the upload it is of; returns its row and the version it replaced."""
     for _ in range(100):
         ledger = _ledger(sim_id)
         hold = ledger["holds"].get(hold_id)
@@ -170,6 +175,8 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
             hold |= {"bytes": 0, "drop": old["version"]}
         else:
             del ledger["holds"][hold_id]
+        if upload_id:
+            ledger["holds"].pop(upload_id, None)
         for other in ledger["holds"].values():
             if other["name"] == name and "drop" not in other:
                 other["bytes"] = max(0, other["size"] - size)
@@ -185,7 +192,7 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
             "version": version,
             "content_type": content_type(name),
             "created_at": clock.now_us(),
-            "upload": hold_id,
+            "upload": upload_id or hold_id,
         }
         try:
             table.transact([_ledger_op(sim_id, ledger), table.put_op(row)])
@@ -202,8 +209,11 @@ def _commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> tu
 # Calls.
 
 
-def put(sim_id: str, name: str, body: bytes) -> SimFile:
+def put(sim_id: str, name: str, body: bytes, upload_id: str | None = None) -> SimFile:
     """Store `body` as the file `name`, whole or not at all.
+
+    Args:
+        upload_id: The upload that this ends, when it is put to an upload's URL.
 
     Raises:
         NotFound: no sim has this id.
@@ -216,7 +226,7 @@ def put(sim_id: str, name: str, body: bytes) -> SimFile:
     except BaseException:
         abandon(sim_id, name, hold_id, None)
         raise
-    return commit(sim_id, name, hold_id, len(body), version)
+    return commit(sim_id, name, hold_id, len(body), version, upload_id)
 
 
 def hold(sim_id: str, name: str, size: int) -> str:
@@ -232,7 +242,7 @@ def hold(sim_id: str, name: str, size: int) -> str:
     return _hold(sim_id, name, size)
 
 
-def commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> SimFile:
+def commit(sim_id: str, name: str, hold_id: str, size: int, version: str, upload_id: str | None = None) -> SimFile:
     """Make a written version the file, or take it away again. Safe to do twice, also at the same time.
 
     Raises:
@@ -240,7 +250,7 @@ def commit(sim_id: str, name: str, hold_id: str, size: int, version: str) -> Sim
         Busy: the hold has expired, its room is gone, or a passing fault.
     """
     try:
-        row, replaced = _commit(sim_id, name, hold_id, size, version)
+        row, replaced = _commit(sim_id, name, hold_id, size, version, upload_id)
     except BaseException:
         abandon(sim_id, name, hold_id, version)
         raise
@@ -286,17 +296,35 @@ def _sim_file(row: Item) -> SimFile:
 
 def begin(sim_id: str, name: str, size: int) -> Upload:
     """Set room aside and tell where to put the bytes. Raises NotFound, TooLarge, Busy as `put`."""
+    hold_id = hold(sim_id, name, size)
     if settings.direct_downloads():
         # The server in front takes any file itself, and its object store has no door of its own.
-        sims.head(check_id(sim_id))
-        if size > settings.FILE_MAX_BYTES:
-            raise TooLarge(f"file is over the {settings.FILE_MAX_BYTES // settings.MIB} MiB per-file limit")
-        url, headers = f"/api/sims/{sim_id}/files/{name}", {"Content-Type": "application/octet-stream"}
-        return Upload(id=secrets.token_hex(8), url=url, headers=headers, expires_at=rfc3339(clock.now_us() + HOLD_US))
-    hold_id = hold(sim_id, name, size)
-    url, headers = blobs.presigned_put(object_key(sim_id, name), size, content_type(name), hold_id)
+        url = f"/api/sims/{sim_id}/files/{name}"
+        headers = {"Content-Type": "application/octet-stream", UPLOAD_HEADER: hold_id}
+    else:
+        url, headers = blobs.presigned_put(object_key(sim_id, name), size, content_type(name), hold_id)
     expires = clock.now_us() + blobs.UPLOAD_SECONDS * 1_000_000
     return Upload(id=hold_id, url=url, headers=headers, expires_at=rfc3339(expires))
+
+
+def receive(sim_id: str, name: str, upload_id: str, body: bytes) -> SimFile:
+    """Store the bytes of an upload. Safe to do twice.
+
+    Raises:
+        NotFound, Busy: as `put`.
+        Conflict: the upload is of another name or size, or has expired.
+    """
+    held = _ledger(check_id(sim_id))["holds"].get(upload_id)
+    row = table.get(sim_id, f"f#{name}")
+    if row and row["upload"] == upload_id:
+        size = row["size"]
+    elif held and held["name"] == name and "drop" not in held:
+        size = held["size"]
+    else:
+        raise Conflict(f"no upload {upload_id[:40]} of {name} is under way: begin again")
+    if len(body) != size:
+        raise Conflict(f"upload {upload_id} is of {size} bytes, and {len(body)} bytes came")
+    return _sim_file(row) if row and row["upload"] == upload_id else put(sim_id, name, body, upload_id)
 
 
 def complete(sim_id: str, name: str, upload_id: str) -> SimFile:
@@ -308,7 +336,7 @@ def complete(sim_id: str, name: str, upload_id: str) -> SimFile:
         Busy: as `put`.
     """
     row = table.get(check_id(sim_id), f"f#{name}")
-    if row and (settings.direct_downloads() or row["upload"] == upload_id):
+    if row and row["upload"] == upload_id:
         return _sim_file(row)
     held = _ledger(sim_id)["holds"].get(upload_id)
     if held and held["name"] == name and "drop" not in held:

@@ -1,13 +1,16 @@
 """Uploads past the app: begun, put to the object store, ended by whoever finds the bytes first."""
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from chalicelib import blobs, files, names, settings, stored, sweep, table
+from chalicelib.errors import Busy
 from tests.aws import Api
 from tests.conftest import Clock
+from tests.model.faults import Died, dies_at
 
 NAME = "out.csv"
 
@@ -130,14 +133,139 @@ def test_what_is_refused(lambda_api: Api, path: str, body: Any, status: int) -> 
     assert "detail" in answer.json()
 
 
-def test_where_the_server_takes_any_file_an_upload_is_a_plain_put(api: Api) -> None:
+# Where the server in front takes any number of bytes, as the local one does, the URL is its own.
+
+
+def send(api: Api, upload: dict[str, Any], body: bytes) -> Any:
+    return api.put(upload["url"], body, headers=upload["headers"])
+
+
+def test_a_server_of_its_own_takes_the_bytes_by_an_ordinary_put(api: Api) -> None:
     sim_id = api.new_sim()
     upload = begin(api, sim_id, 3)
     assert upload["url"] == f"/api/sims/{sim_id}/files/{NAME}"
+    assert upload["headers"] == {"Content-Type": "application/octet-stream", "Cascade-Upload": upload["id"]}
     assert end(api, sim_id, upload["id"]).status == 409
-    put = api.put(upload["url"], b"abc", headers=upload["headers"])
+    put = send(api, upload, b"abc")
+    assert (put.status, put.json()["size"]) == (200, 3)
+    assert end(api, sim_id, upload["id"]).json() == put.json()
+    assert send(api, upload, b"abc").json() == put.json()
     assert end(api, sim_id, upload["id"]).json() == put.json()
     assert_consistent(sim_id)
+
+
+def test_there_an_upload_does_not_end_by_another_put_or_a_bogus_id(api: Api) -> None:
+    sim_id = api.new_sim()
+    old = api.put(f"/api/sims/{sim_id}/files/{NAME}", b"old").json()
+    upload = begin(api, sim_id, 3)
+    assert end(api, sim_id, upload["id"]).status == 409
+    assert end(api, sim_id, "0123456789abcdef").status == 409
+    assert api.get(f"/api/sims/{sim_id}/files").json() == [old]
+    api.put(f"/api/sims/{sim_id}/files/{NAME}", b"new")
+    assert end(api, sim_id, upload["id"]).status == 409
+    assert send(api, upload, b"abc").status == 200
+    assert_consistent(sim_id)
+
+
+@pytest.mark.parametrize("body", [b"", b"abcd", b"abcdefg"])
+@pytest.mark.parametrize("stored_before", [False, True])
+def test_there_bytes_of_another_size_than_announced_are_refused(api: Api, body: bytes, stored_before: bool) -> None:
+    sim_id = api.new_sim()
+    upload = begin(api, sim_id, 5)
+    if stored_before:
+        assert send(api, upload, b"right").status == 200
+    answer = send(api, upload, body)
+    assert answer.status == 409
+    assert f"{len(body)} bytes" in answer.json()["detail"]
+    assert end(api, sim_id, upload["id"]).status == (200 if stored_before else 409)
+    assert send(api, upload, b"right").status == 200
+    assert api.get(f"/api/sims/{sim_id}/files/{NAME}").body == b"right"
+    assert_consistent(sim_id)
+
+
+def test_there_bytes_for_an_upload_that_is_not_of_this_name_are_refused(api: Api) -> None:
+    sim_id = api.new_sim()
+    upload = begin(api, sim_id, 3)
+    other = {**upload, "url": f"/api/sims/{sim_id}/files/other"}
+    bogus = {**upload, "headers": {**upload["headers"], "Cascade-Upload": "0123456789abcdef"}}
+    assert [send(api, wrong, b"abc").status for wrong in (other, bogus)] == [409, 409]
+    nowhere = {**upload, "url": "/api/sims/sim-000000000000/files/out.csv"}
+    assert send(api, nowhere, b"abc").status == 404
+    assert api.get(f"/api/sims/{sim_id}/files").json() == []
+
+
+def test_there_the_room_is_held_too_and_never_counts_twice(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SIM_FILES_MAX_BYTES", 20)
+    monkeypatch.setattr(files, "WAIT_SECONDS", 0)
+    sim_id = api.new_sim()
+    uploads = [begin(api, sim_id, 5, f"part-{n}") for n in range(4)]
+    assert api.post(f"/api/sims/{sim_id}/uploads/more", {"size": 1}).status == 503
+    assert api.put(f"/api/sims/{sim_id}/files/more", b"x").status == 503
+    assert {send(api, upload, b"12345").status for upload in uploads} == {200}
+    assert api.post(f"/api/sims/{sim_id}/uploads/more", {"size": 1}).status == 413
+    assert_consistent(sim_id)
+
+
+def test_there_bytes_that_could_not_be_stored_can_be_put_again(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim_id, real = api.new_sim(), blobs.put
+
+    def written_but_lost(*arguments: Any) -> None:
+        real(*arguments)
+        raise Busy()
+
+    upload = begin(api, sim_id, 3)
+    with monkeypatch.context() as broken:
+        broken.setattr(blobs, "put", written_but_lost)
+        assert [send(api, upload, b"abc").status for _ in range(2)] == [503, 503]
+    assert send(api, upload, b"abc").status == 200
+    assert end(api, sim_id, upload["id"]).status == 200
+    clock.advance(files.HOLD_US / 1_000_000 + 1)
+    sweep.sweep()
+    assert_consistent(sim_id)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 16))
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_there_a_put_that_died_can_be_sent_again_and_leaves_nothing(
+    api: Api, clock: Clock, call: int, when: Any, again: bool, earlier: bool
+) -> None:
+    sim_id = api.new_sim()
+    if earlier:
+        api.put(f"/api/sims/{sim_id}/files/{NAME}", b"earlier")
+    upload = begin(api, sim_id, 3)
+    with suppress(Died), dies_at(call, when):
+        send(api, upload, b"abc")
+    if again:
+        assert send(api, upload, b"abc").status == 200
+    ended = end(api, sim_id, upload["id"]).status
+    assert ended in ((200,) if again else (200, 409))
+    clock.advance(files.HOLD_US / 1_000_000 + 1)
+    sweep.sweep()
+    assert_consistent(sim_id)
+    found = [file["size"] for file in api.get(f"/api/sims/{sim_id}/files").json()]
+    assert found == ([3] if ended == 200 else [7] if earlier else [])
+
+
+def test_there_an_upload_expires(api: Api, clock: Clock) -> None:
+    sim_id = api.new_sim()
+    upload = begin(api, sim_id, 3)
+    clock.advance(files.HOLD_US / 1_000_000 + 1)
+    sweep.sweep()
+    assert send(api, upload, b"abc").status == 409
+    assert end(api, sim_id, upload["id"]).status == 409
+    assert_consistent(sim_id)
+
+
+def test_an_upload_whose_bytes_were_refused_for_good_cannot_be_ended(lambda_api: Api) -> None:
+    sim_id = lambda_api.new_sim()
+    upload = begin(lambda_api, sim_id, 3)
+    files.abandon(sim_id, NAME, upload["id"], None)
+    write(sim_id, b"abc", upload["id"])
+    assert end(lambda_api, sim_id, upload["id"]).status == 409
 
 
 # The event of a new object.
@@ -226,10 +354,10 @@ def test_a_commit_that_failed_takes_nothing_away_from_one_that_succeeded(
     def other_first(*arguments: Any) -> Any:
         monkeypatch.setattr(files, "_commit", real)
         files.commit(*arguments)
-        raise files.Busy()
+        raise Busy()
 
     monkeypatch.setattr(files, "_commit", other_first)
-    with pytest.raises(files.Busy):
+    with pytest.raises(Busy):
         files.commit(sim_id, NAME, upload["id"], 3, version)
     assert lambda_api.get(f"/api/sims/{sim_id}/files").json()[0]["size"] == 3
     assert_consistent(sim_id)
