@@ -26,7 +26,7 @@ from typing import Any
 
 from chalicelib import blobs, clock, logs, settings, sims, states, table
 from chalicelib.clock import rfc3339
-from chalicelib.errors import Conflict, NotFound
+from chalicelib.errors import Busy, Conflict, NotFound
 from chalicelib.models import Counts, ParamsPage, RunDetail, RunList, RunSummary, SimParams, SimSpec, SimSummary
 from chalicelib.table import ConditionFailed, Item, TransactionFailed
 
@@ -37,7 +37,9 @@ IDEMPOTENCY_S = 24 * 3600
 ABANDONED_US = 15 * 60 * 1_000_000
 """A creation or deletion older than this is dead: a request lives 29 s."""
 DELETE_SECONDS = 20.0
-"""What a delete does itself; the sweep does the rest. API Gateway waits 29 s."""
+"""A delete ends this long after it began; the sweep does the rest. API Gateway waits 29 s."""
+HIDE_AT_ONCE = 500
+"""So many sims of a deleted run are made invisible between two looks at the clock."""
 DELETING_US = 30 * 1_000_000
 """A deletion older than this that has not emptied its run has died or was cut short."""
 LIST_SIMS_MAX = 5000
@@ -467,12 +469,19 @@ def delete(run_id: str) -> None:
     Raises:
         NotFound: no run has this id.
         Conflict: a sim is running.
+        Busy: the run is gone, but not yet all of its sims.
     """
-    run = _load_also_deleting(run_id)
-    if run.item["status"] == "ready" and not _bury(run):
-        raise Conflict("the run was changed meanwhile, send the same request again")
-    table.batch_write(deletes=[(sim_id, sims.HOT) for sim_id, _ in run.sims])
     deadline = time.monotonic() + DELETE_SECONDS
+    run = _load_also_deleting(run_id)
+    hots = [(sim_id, sims.HOT) for sim_id, _ in run.sims]
+    if run.item["status"] != "ready":
+        hots = list(table.batch_get(hots, ("state",)))  # those that the earlier one left
+    elif not _bury(run):
+        raise Conflict("the run was changed meanwhile, send the same request again")
+    for first in range(0, len(hots), HIDE_AT_ONCE):
+        if time.monotonic() > deadline:
+            raise Busy("the run is being deleted, send the same request again")
+        table.batch_write(deletes=hots[first : first + HIDE_AT_ONCE])
     for sim_id, _ in run.sims:
         if time.monotonic() > deadline:
             return

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from chalicelib import blobs, table
+from chalicelib import blobs, runs, table
 from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
@@ -401,6 +401,64 @@ def test_a_deletion_that_died_is_finished_by_its_retry_or_the_sweep(
         assert objects() == []
         assert not {pk for pk, _ in everything()} & set(sims)
         assert api.get(f"/api/sims/{sims[0]}").status == 404
+
+
+class Stopwatch:
+    """Plays `time` for `runs`: each request to DynamoDB, which the tests let count, takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def slow(self, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float) -> list[int]:
+        """Make a function of `table` take this long; returns a list that grows by the number of keys of each call."""
+        calls, real = [], getattr(table, name)
+
+        def slowed(*args: Any, **more: Any) -> Any:
+            self.now += seconds
+            calls.append(len(args[0] if args else more["deletes"]))
+            return real(*args, **more)
+
+        monkeypatch.setattr(table, name, slowed)
+        return calls
+
+
+def test_a_deletion_that_takes_long_answers_in_time_and_is_gone_for_every_reader_by_then(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of reading the sims and of making them invisible counts too."""
+    run, sims = api.new_run(5)
+    fill(api, sims[-1])
+    watch = Stopwatch()
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "time", watch)
+        watch.slow(patch, "batch_get", 15)
+        watch.slow(patch, "batch_write", 4)
+        assert api.delete(f"/api/runs/{run}").status == 204
+        assert watch.now <= runs.DELETE_SECONDS + 4
+    assert {api.get(f"/api/sims/{sim}").status for sim in sims} == {404}
+    assert objects()
+    clock.advance(MINUTE)
+    sweep()
+    assert objects() == []
+    assert not {pk for pk, _ in everything()} & set(sims)
+
+
+def test_a_deletion_that_cannot_hide_all_sims_in_time_says_so_and_goes_on_where_it_was(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, sims = api.new_run(10)
+    watch = Stopwatch()
+    monkeypatch.setattr(runs, "HIDE_AT_ONCE", 2)
+    monkeypatch.setattr(runs, "time", watch)
+    hidden = watch.slow(monkeypatch, "batch_write", 9)
+    answers = [api.delete(f"/api/runs/{run}") for _ in range(2)]
+    assert [answer.status for answer in answers] == [503, 204]
+    assert answers[0].headers["retry-after"]
+    assert hidden[:5] == [2] * 5  # none a second time
+    assert {api.get(f"/api/sims/{sim}").status for sim in sims} == {404}
 
 
 def test_what_a_request_under_way_wrote_after_the_deletion_goes_too(api: Api, clock: Clock) -> None:
