@@ -150,6 +150,15 @@ def missing(policy: dict[str, Any], used: Iterable[Need]) -> set[Need]:
 
 
 def unused(policy: dict[str, Any], used: Iterable[Need]) -> set[Grant]:
-    """Rights that are granted and not needed."""
+    """Rights that are granted and not needed: by no call, or on more than the one thing that calls are about."""
     wanted = list(used)
-    return {grant for grant in grants(policy) if not any(grant.covers(need) for need in wanted)}
+    return {
+        grant
+        for grant in grants(policy)
+        if not any(grant.covers(need) for need in wanted) or _is_too_wide(grant, {need.resource for need in wanted})
+    }
+
+
+def _is_too_wide(grant: Grant, resources: set[str]) -> bool:
+    """Whether a pattern stands where one name would do."""
+    return grant.resource not in resources and len(fnmatch.filter(resources, grant.resource)) < 2
