@@ -96,7 +96,7 @@ def append(sim_id: str, seq: int, lines: list[str]) -> None:
         if log["next_seq"] > seq:
             return
         if head[sims.HOT]["state"] in states.FINAL:
-            sims.settle_again(sim_id)
+            sims.settle_again(head[sims.HOT])
         drain(sim_id, log)
         return
     run = _Run(sim_id, log)

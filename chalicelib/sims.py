@@ -179,18 +179,26 @@ def claim_ops(sim_id: str, worker: str, now: int) -> list[dict[str, Any]]:
 # Looking again at what the sweep is done with.
 
 
-def settle_again(sim_id: str) -> None:
-    """Have the sweep settle a sim once more, and in an hour or more look for objects that no item names."""
+def settle_again(hot: table.Item) -> None:
+    """Have the sweep settle a sim that is over once more, and in an hour or more look for objects that no item names."""
+    # Not if it is in another state by now: then the sweep will look at it anyway, and may have to for another reason.
     try:
-        table.update(sim_id, HOT, "SET sweep_pk = :s", {":s": shard("settle", sim_id)}, None, "attribute_exists(pk)")
+        table.update(
+            hot["pk"],
+            HOT,
+            "SET sweep_pk = :s",
+            {":s": shard("settle", hot["pk"]), ":state": hot["state"]},
+            {"#state": "state"},
+            "#state = :state",
+        )
     except table.ConditionFailed:
-        return  # deleted meanwhile
+        return  # it beat, ended or was deleted meanwhile
 
 
 def expect_object(hot: table.Item) -> None:
     """To be called before an object of a sim is put: should its item never be, the sweep will find it."""
     if hot["state"] not in ("queued", "running"):  # else the sweep looks once they are over
-        settle_again(hot["pk"])
+        settle_again(hot)
 
 
 # Reading.

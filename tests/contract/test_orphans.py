@@ -284,6 +284,18 @@ def test_a_sim_that_was_lost_is_tidied_and_may_come_back(api: Api, clock: Clock)
     assert waits(sim) == sims.shard("running", sim)
 
 
+def test_an_object_of_a_sim_that_came_back_just_then_leaves_it_among_the_running(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "running"})
+    settle(clock)
+    seen = table.get(sim, sims.HOT)
+    assert seen
+    assert seen["state"] == "lost"
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "running"})
+    sims.expect_object(seen)
+    assert waits(sim) == sims.shard("running", sim)
+
+
 def test_many_finish_at_once(api: Api, clock: Clock) -> None:
     _, found = api.new_run(70)
     random.shuffle(found)
