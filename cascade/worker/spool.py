@@ -10,8 +10,8 @@
         done            everything is delivered: only the folder is left to remove
     <root>/claims/      claims under way
 
-Nothing here is flushed to the platter: a killed process loses none of it, and after a crash of the whole machine the
-simulator has to run again anyway.
+Only sim.json and done are flushed to the platter: a killed process loses none of the rest, and after a crash of the whole
+machine the simulator has to run again anyway.
 """
 
 import contextlib
@@ -19,15 +19,21 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import uuid
 from array import array
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cascade.worker import lines
 from cascade.worker.process import Simulator
+
+END_S: Final = 10.0
+"""So much longer than the grace a simulator that is to end may take."""
+NAMES_MAX: Final = 100
+"""Names tried for a claim."""
 
 
 class Held(Exception):
@@ -52,9 +58,12 @@ def lock(path: Path) -> int | None:
 
 
 def replace(path: Path, value: Any) -> None:
-    """Write JSON to a file, whole or not at all."""
+    """Write JSON to a file, whole or not at all, even when the machine goes down."""
     partial = path.with_name(path.name + ".part")
-    partial.write_text(json.dumps(value))
+    with partial.open("w") as file:
+        file.write(json.dumps(value))
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)
 
 
@@ -180,8 +189,13 @@ class Spool:
         self._handle = handle
         self._meta = folder / "sim.json"
         self.sim: Sim | None = None
+        self.broken = False
+        """Whether there is a sim.json that tells nothing."""
         with contextlib.suppress(FileNotFoundError):
-            self.sim = Sim(**json.loads(self._meta.read_text()))
+            try:
+                self.sim = Sim(**json.loads(self._meta.read_text()))
+            except (ValueError, TypeError):
+                self.broken = True
 
     @classmethod
     def take(cls, root: Path, sim_id: str) -> Self:
@@ -228,6 +242,24 @@ class Spool:
         """The given attempt at running the simulator."""
         return Simulator(self.folder / f"attempt-{attempt}")
 
+    def end_simulators(self, grace_s: float) -> bool:
+        """End whatever still runs of any attempt, which nobody wants any more; whether it was there and is gone."""
+        ended = False
+        for folder in self.folder.glob("attempt-*"):
+            simulator = Simulator(folder)
+            if not simulator.started:
+                continue
+            deadline = time.monotonic() + grace_s + END_S
+            while simulator.alive() and time.monotonic() < deadline:
+                simulator.stop()
+                ended = True
+                time.sleep(0.1)
+            if simulator.alive():
+                raise OSError(f"the simulator in {folder} can't be ended from here")
+            if simulator.exit() is None:
+                simulator.kill_leftover()
+        return ended
+
     @property
     def done(self) -> str | None:
         """The sim's state at the server once everything is delivered."""
@@ -239,19 +271,30 @@ class Spool:
         """Everything is delivered."""
         replace(self.folder / "done", state)
 
-    def remove(self, keep: bool = False) -> None:
-        """Remove the folder; with `keep` all but what the simulator wrote, if it wrote anything."""
+    def clear(self, keep: bool = False) -> None:
+        """Empty the folder but for its lock; with `keep` what the simulator wrote stays too, if it wrote anything."""
         work = self.folder / "work"
-        for entry in sorted(self.folder.iterdir()):
+        # `done` goes last and sim.json before it: whoever is killed on the way leaves something that says it is done.
+        last = [self._meta, self.folder / "done"]
+        for entry in [*sorted(set(self.folder.iterdir()) - set(last)), *last]:
             if entry == self.beat_file or (entry == work and keep and any(work.iterdir())):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
+
+    def remove(self, keep: bool = False) -> None:
+        """Remove the folder, with `keep` as `clear` does."""
+        self.clear(keep)
         self.beat_file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
+
+    def remove_if_empty(self) -> None:
+        """Undo what locking a folder that was removed meanwhile has made."""
+        if set(self.folder.iterdir()) <= {self.beat_file, self.folder / "work"}:
+            self.remove(keep=True)
 
     def close(self) -> None:
         """Let go of the sim."""
@@ -259,10 +302,14 @@ class Spool:
 
 
 def unfinished(root: Path, run_id: str) -> Iterator[str]:
-    """Ids of the run's sims that have a folder here, whoever has them."""
+    """Ids of the run's sims that have a folder here, whoever has them, and of those whose sim.json tells no run."""
     for path in sorted(root.glob("sim-*/sim.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            if json.loads(path.read_text())["run_id"] == run_id:
+        with contextlib.suppress(OSError):
+            try:
+                found = json.loads(path.read_text())["run_id"]
+            except (ValueError, LookupError, TypeError):
+                found = None
+            if found in (run_id, None):
                 yield path.parent.name
 
 
@@ -285,10 +332,13 @@ class Claim:
 
 def new_claim(root: Path, run_id: str, worker: str) -> Claim:
     """A claim written down."""
-    path = root / "claims" / uuid.uuid4().hex
-    handle = lock(path)
-    if handle is None:
-        raise Held(f"{path} is held")
+    for _ in range(NAMES_MAX):
+        path = root / "claims" / uuid.uuid4().hex
+        handle = lock(path)
+        if handle is not None:
+            break  # else another worker came in between, who takes it for a dead worker's and removes it
+    else:
+        raise OSError(f"no file in {root / 'claims'} can be locked")
     claim = Claim(path, handle, run_id, worker)
     os.write(handle, json.dumps({"run_id": run_id, "worker": worker, "key": claim.key}).encode())
     return claim

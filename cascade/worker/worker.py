@@ -22,6 +22,7 @@ from cascade.worker.spool import Held, Sim, Spool
 from cascade.worker.view import View
 from chalicelib.models import SimDetail
 
+FINAL: Final = ("succeeded", "failed", "cancelled")
 WAIT_S: Final = 10.0
 """`--forever` looks for new sims this often."""
 
@@ -81,17 +82,27 @@ class Worker:
     def run_sim(self, sim_id: str) -> int:
         """One sim: a new one, one of a lost worker, or what is left of one. Returns the process's exit code."""
         with self._signals():
-            found = self._client.show_sim(sim_id)
-            if found.state in ("succeeded", "failed", "cancelled") and not (self._settings.root / sim_id).exists():
-                self._view.say(f"{sim_id} has {found.state} already")
-                return 0 if found.state == "succeeded" else 1
-            self._one(found, must_run=True)
+            try:
+                found = self._client.show_sim(sim_id)
+            except NotFound:
+                if Path(sim_id).name == sim_id and (self._settings.root / sim_id / "sim.json").is_file():
+                    self._one(sim_id)
+                raise
+            if found.state in FINAL and not (self._settings.root / sim_id).exists():
+                self._over(sim_id, found.state)
+            else:
+                self._one(sim_id, must_run=True)
         return self._code()
 
     def run_run(self, run_id: str) -> int:
         """Sims of a run until none is queued. Returns the process's exit code: 0 when all it ran have succeeded."""
         with self._signals():
-            self._check(run_id)
+            try:
+                self._check(run_id)
+            except NotFound:
+                for sim_id in spool.unfinished(self._settings.root, run_id):
+                    self._one(sim_id, run_id)
+                raise
             threads = [
                 threading.Thread(target=self._take_turns, args=(run_id,), name=f"job {n}")
                 for n in range(self._limits.jobs)
@@ -140,24 +151,21 @@ class Worker:
             for claim in spool.old_claims(self._settings.root, run_id):
                 with suppress(Conflict):
                     found = self._client.claim(run_id, claim.worker, claim.key)
-                    if found and found.state == "running":
+                    if found and found.state not in FINAL:  # running, or lost since
                         with self._lock:
                             self._taken += 1  # it is this worker's already, whatever the limit
-                        self._one(found)
+                        self._one(found.id)
                 claim.close()
             for sim_id in spool.unfinished(self._settings.root, run_id):
                 if not self._may_take():
                     return
-                ran = False
-                with suppress(NotFound):
-                    ran = self._one(self._client.show_sim(sim_id))
-                if not ran:
+                if not self._one(sim_id, run_id):
                     self._take_back()
             while self._may_take():
                 claim = spool.new_claim(self._settings.root, run_id, self.name)
                 found = self._client.claim(run_id, self.name, claim.key)
                 if found:
-                    self._one(found, claim=claim)
+                    self._one(found.id, claim=claim, found=found)
                 else:
                     claim.close()
                     self._take_back()
@@ -169,6 +177,8 @@ class Worker:
                     self._stopping.wait(min(wait, self._claim_s_left()))
         except (CascadeError, OSError) as error:
             self._failed(str(error))
+        except Exception as error:  # noqa: BLE001  a thread that ends unheard would leave exit code 0
+            self._failed(f"unexpected {type(error).__name__}: {' '.join(str(error).split())}")
 
     def _claim_s_left(self) -> float:
         if self._limits.claim_s is None:
@@ -199,10 +209,24 @@ class Worker:
         with self._lock:
             self._results.append("error")
 
-    def _one(self, found: SimDetail, must_run: bool = False, claim: spool.Claim | None = None) -> bool:
-        """Run a sim that this worker may run; whether it was this worker that had it."""
+    def _one(
+        self,
+        sim_id: str,
+        run_id: str | None = None,
+        must_run: bool = False,
+        claim: spool.Claim | None = None,
+        found: SimDetail | None = None,
+    ) -> bool:
+        """Run a sim that this worker may run, or do what is left of it; whether it was this worker that had it.
+
+        Args:
+            run_id: The sim was found in the spool, as one of this run: only what is there is taken up.
+            must_run: That another worker of this machine has it is an error.
+            claim: How it came here, else.
+            found: What the claim's answer said of it.
+        """
         try:
-            place = Spool.take(self._settings.root, found.id)
+            place = Spool.take(self._settings.root, sim_id)
         except Held as held:
             if claim:
                 claim.close()
@@ -210,20 +234,79 @@ class Worker:
                 self._failed(str(held))
             return False
         try:
+            if run_id and place.sim is None and not place.broken:
+                place.remove_if_empty()  # another worker or thread was done with it before it was locked here
+                return False
+            # Asked for only now: before, the state could change until the lock was there.
+            found = found or self._client.show_sim(sim_id)
+            if place.sim is None and run_id not in (None, found.run_id):
+                return False
+            if found.state in FINAL and not self._is_left(place, found):
+                self._over(sim_id, found.state)
+                self._drop(place, found.state)
+                return False
             if place.sim is None:
+                if run_id and found.state == "queued":
+                    return False  # a claim brings it here
+                if place.broken:
+                    self._view.say(
+                        f"{sim_id}: its sim.json in {place.folder} can't be read: nothing is taken up, it is run anew"
+                    )
+                place.end_simulators(self._settings.grace_s)
+                place.clear()
                 place.save(self._new(found))
             if claim:
                 claim.close()  # the spool remembers the sim from here on
-            self._run(place)
+            self._run(place, cancelled=found.state == "cancelled")
+        except NotFound as error:
+            if claim:
+                claim.close()
+            return self._unknown(place, error)
         except command.CommandError as error:
             if claim:
                 claim.close()
-            self._client.heartbeat(found.id, "failed", None, str(error))
-            self._failed(f"{found.id}: {error}")
+            self._client.heartbeat(sim_id, "failed", None, str(error))
+            self._failed(f"{sim_id}: {error}")
             place.remove()
         finally:
             place.close()
         return True
+
+    def _unknown(self, place: Spool, error: NotFound) -> bool:
+        """What becomes of a sim here that the server does not know; whether its simulator was still there."""
+        # Something on the way may answer 404 too; and a folder without a readable sim.json may be another server's.
+        if place.sim is None or place.sim.sim_id not in str(error):
+            place.remove_if_empty()
+            return False
+        if place.done is None and place.simulator(place.sim.attempt).alive():
+            self._run(place, cancelled=False)  # which ends it once the server has said so for long enough
+            return True
+        self._view.say(
+            f"{error}: deleted, or another server's; what it left is in {place.folder}, to be removed by hand",
+            error=True,
+        )
+        return False
+
+    def _is_left(self, place: Spool, found: SimDetail) -> bool:
+        """Whether there is something to deliver of a sim that has a final state at the server already."""
+        if place.sim is None:
+            return False
+        # How a cancelled one came to its end is still to be told; of others this may be a repeat of the last words.
+        simulator = place.simulator(place.sim.attempt)
+        return (
+            found.state == "cancelled" or place.done is not None or (simulator.started and simulator.exit() is not None)
+        )
+
+    def _over(self, sim_id: str, state: str) -> None:
+        self._view.say(f"{sim_id} has {state} already")
+        with self._lock:
+            self._results.append(state)
+
+    def _drop(self, place: Spool, state: str) -> None:
+        """Remove what is left of a sim that is over."""
+        place.end_simulators(self._settings.grace_s)
+        place.finish(state)
+        place.remove(self._settings.keep or place.sim is None)  # who began it may have wanted to keep that
 
     def _new(self, found: SimDetail) -> Sim:
         here = Path.cwd()
@@ -238,8 +321,10 @@ class Worker:
             copies=command.files(command.fill(self._copies, found.params, found.id), here),
         )
 
-    def _run(self, place: Spool) -> None:
+    def _run(self, place: Spool, cancelled: bool) -> None:
         job = Job(self._settings, place, self._view.say)
+        if cancelled:
+            job.cancel()
         with self._lock:
             self._jobs.append(job)
             if self._stopping.is_set():
@@ -252,6 +337,9 @@ class Worker:
             self._view.say(f"{job.sim.sim_id}: {describe(error, place)}", error=True)
         except OSError as error:
             self._view.say(f"{job.sim.sim_id}: {error}", error=True)
+        except Exception as error:  # noqa: BLE001  it costs this sim alone
+            why = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}"
+            self._view.say(f"{job.sim.sim_id}: {why}", error=True)
         finally:
             with self._lock:
                 self._jobs.remove(job)
