@@ -266,7 +266,7 @@ class Job:
             what = "left" if self.sim.leaving else "stopped"
             self.say(
                 f"{self.sim.sim_id}: {self.spool.folder} can't be written ({error.strerror or error}): make room there, "
-                f"or a worker that takes the sim up will not know that it was {what}"
+                f"or a worker that takes the sim up does not know that it was {what} and reports it as killed"
             )
 
     # A sim that is gone.
@@ -298,6 +298,12 @@ class Job:
             )
         self.story.read()
         relay.leave(max(self.settings.grace_s, LEAVE_MIN_S))
+        if self._unsaved_said:
+            try:
+                self.spool.save(self.sim)  # there may be room by now
+            except OSError:
+                self.say(f"{self.sim.sim_id}: its output stays in {self.spool.folder}")
+                return
         self.say(
             f"{self.sim.sim_id}: left in {self.spool.folder}: the next worker on this spool starts its simulator again"
         )
