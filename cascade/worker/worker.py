@@ -159,7 +159,12 @@ class Worker:
             for sim_id in spool.unfinished(self._settings.root, run_id):
                 if not self._may_take():
                     return
-                if not self._one(sim_id, run_id):
+                ran = False
+                try:
+                    ran = self._one(sim_id, run_id)
+                except OSError as error:  # of its folder, and no reason to take no other
+                    self._failed(f"{sim_id}: {error}")
+                if not ran:
                     self._take_back()
             while self._may_take():
                 claim = spool.new_claim(self._settings.root, run_id, self.name)
