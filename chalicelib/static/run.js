@@ -348,7 +348,7 @@ export function open(root, { id, query, setQuery }) {
     const items = h("ul", { class: "params", "aria-label": "Parameters that all sims share" }, list.map(({ key, text }) => h("li", { title: cut(text, 4000) }, foreign(middle(key, CONSTANT_WIDE)), " = ", foreign(middle(text, CONSTANT_WIDE)))));
     const label = rows.length === 1 ? "Parameters" : `Same in all ${count(rows.length)} sims`;
     const many = list.length > CONSTANTS_OPEN;
-    constants.replaceChildren(many ? h("details", {}, h("summary", {}, `${label} (${count(list.length)})`), items) : h("div", { class: "line" }, h("span", { class: "muted" }, label), items));
+    constants.replaceChildren(many ? h("details", {}, h("summary", {}, `${label} (${count(list.length)})`), items) : h("div", { class: "inline" }, h("span", { class: "muted" }, label), items));
   }
 
   function fillValues() {
