@@ -178,14 +178,30 @@ def test_what_no_thread_expects_is_an_error_in_one_line(one: One) -> None:
     assert (done.returncode, done.stderr) == (1, "error: unexpected RuntimeError: two lines\n")
 
 
-def test_a_simulator_of_a_deleted_run_is_ended(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
+def abandoned(one: One) -> int:
+    """Kill a worker whose simulator hangs; the simulator's process id."""
     line = ["--run", one.run, "--success", "exit-code", "--grace", "1", "--", sys.executable, "-c", HANGS]
     worker = start(one.server, one.folder, *line)
     status = one.spool / "attempt-1" / "status"
     wait_for(lambda: status.exists() and json.loads(status.read_bytes() or "{}").get("simulator") is not None)
-    pid = json.loads(status.read_bytes())["simulator"]
     worker.send_signal(signal.SIGKILL)
     finish(worker)
+    return int(json.loads(status.read_bytes())["simulator"])
+
+
+def test_a_simulator_whose_sim_is_over_is_ended(one: One) -> None:
+    pid = abandoned(one)
+    beat = {"status": "succeeded", "exit_code": 0}
+    assert one.client.post(f"/api/sims/{one.sim}/heartbeat", json=beat).json()["state"] == "succeeded"
+    code, output = one.worker()
+    assert code == 0, output
+    assert f"{one.sim} has succeeded already" in output
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), 5)
+    assert not one.spool.exists()
+
+
+def test_a_simulator_of_a_deleted_run_is_ended(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = abandoned(one)
     one.client.post(f"/api/runs/{one.run}/cancel")
     assert one.client.delete(f"/api/runs/{one.run}").status_code < 300
     monkeypatch.setitem(one.server.env, "CASCADE_WORKER_GONE_S", "1")
