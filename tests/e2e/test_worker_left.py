@@ -191,7 +191,7 @@ def abandoned(one: One) -> int:
 
 def test_a_simulator_whose_sim_is_over_is_ended(one: One) -> None:
     pid = abandoned(one)
-    beat = {"status": "succeeded", "exit_code": 0}
+    beat = {"state": "succeeded", "exit_code": 0}
     assert one.client.post(f"/api/sims/{one.sim}/heartbeat", json=beat).json()["state"] == "succeeded"
     code, output = one.worker()
     assert code == 0, output
