@@ -66,7 +66,8 @@ def _response(event: cloudfront.Event) -> dict[str, Any]:
     version = cloudfront.header(response, "x-amz-version-id")
     if response["status"] != "200" or not version:
         logger().error("S3 did not store a file", sim_id=sim_id, file=name, status=response["status"])
-        # The hold stays: the sweep looks whether anything was stored after all.
+        # Its room is free again; the sweep still looks whether anything was stored after all.
+        files.abandon(sim_id, name, hold_id, None)
         raise errors.Busy()
     size = int(cloudfront.header(request, "content-length") or 0)
     stored = files.commit(sim_id, name, hold_id, size, version)

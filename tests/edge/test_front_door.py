@@ -242,6 +242,19 @@ def test_two_puts_of_one_name_leave_one_whole_file(door: Door, cloud_api: Api) -
     assert body == bytes([file["size"] - MIB]) * file["size"]
 
 
+def test_a_put_that_s3_refuses_gives_its_room_back(door: Door, cloud_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SIM_FILES_MAX_BYTES", 20)
+    monkeypatch.setattr(files, "WAIT_SECONDS", 0.0)
+    sim_id = cloud_api.new_sim()
+    with monkeypatch.context() as patch:
+        patch.setattr(door, "bucket", "no-such-bucket")
+        assert put(door, sim_id, "a", b"x" * 15).status_code == 503
+    assert put(door, sim_id, "b", b"x" * 15).status_code == 200
+    clock.advance(files.HOLD_US / 1_000_000 + 1)
+    sweep.sweep()
+    assert_consistent(sim_id)
+
+
 # The token.
 
 
