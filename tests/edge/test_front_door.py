@@ -242,7 +242,9 @@ def test_two_puts_of_one_name_leave_one_whole_file(door: Door, cloud_api: Api) -
     assert body == bytes([file["size"] - MIB]) * file["size"]
 
 
-def test_a_put_that_s3_refuses_gives_its_room_back(door: Door, cloud_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_put_that_s3_refuses_gives_its_room_back(
+    door: Door, cloud_api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(settings, "SIM_FILES_MAX_BYTES", 20)
     monkeypatch.setattr(files, "WAIT_SECONDS", 0.0)
     sim_id = cloud_api.new_sim()
