@@ -73,7 +73,7 @@ def test_an_example_runs_as_printed(
     # In one piece, however long: pasted with a line end within, it would be two commands.
     assert f"Example: {line}\n" in CliRunner().invoke(main, [*path, "--help"]).output
     found = line.replace(RUN, ids[0].id).replace(OTHER_RUN, ids[1].id).replace(SIM, ids[0].sims[0].id)
-    words = shlex.split(re.sub(r" > \S+$", "", found))
+    words = shlex.split(re.sub(r" [>|] .*$", "", found))
     assert words[0] == "cascade"
     done = CliRunner().invoke(main, words[1:])
     assert done.exit_code == 0, done.output
