@@ -206,8 +206,8 @@ def test_a_chart_shows_sims_across_a_parameter(open_page: Open, swept: tuple[str
     assert page.locator(".u-legend .u-label").all_inner_texts()[1:] == ["a", "b"]
 
 
-TRACES = [f"/work/traces/accel-sim/rodinia-3.1/{name}/traces/kernelslist.g" for name in ("backprop", "bfs", "hotspot")]
-CONFIG = "/work/configs/tested-cfgs/SM7_QV100/gpgpusim.config"
+TRACES = [f"/data/traces/accel-sim/rodinia-3.1/{name}/traces/kernelslist.g" for name in ("backprop", "bfs", "hotspot")]
+CONFIG = "/data/configs/tested-cfgs/SM7_QV100/gpgpusim.config"
 
 
 def traced(client: httpx.Client, **more: Any) -> tuple[str, list[str]]:
@@ -252,7 +252,7 @@ def test_sims_of_long_paths_are_told_apart_and_every_column_is_in_sight(open_pag
     page.get_by_label("Search").fill("rodinia-3.1/hotspot/traces")
     page.get_by_text("1 of 3 sims").wait_for()
     assert cells(page, "Sims", "Sim") == ["#2"]
-    page.get_by_label("Search").fill("config=/work/configs")
+    page.get_by_label("Search").fill("config=/data/configs")
     expect(page.get_by_role("table", name="Sims").locator("tbody tr:not(.space)")).to_have_count(3)
     page.get_by_text("Kernels of 3 sims across 3 values of trace").wait_for()
     link.click()
