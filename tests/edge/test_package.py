@@ -152,16 +152,18 @@ def policy(role: str) -> dict[str, Any]:
 def test_the_edge_has_exactly_the_rights_that_it_uses(
     door: Door, cloud_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sim_id, auth = cloud_api.new_sim(), {"Authorization": f"Bearer {TOKEN}"}
-    url = f"{door.url}/api/sims/{sim_id}/files/a.csv"
+    auth = {"Authorization": f"Bearer {TOKEN}"}
+    # Two files: for one alone the policy's pattern would be more than is used.
+    urls = [f"{door.url}/api/sims/{cloud_api.new_sim()}/files/{name}" for name in ("a.csv", "b.csv")]
     before = set(rights.SEEN)
     rights.SEEN.clear()
-    for _ in range(2):
-        assert door.http.put(url, content=b"abc", headers=auth).status_code == 200
-    assert door.http.get(url, headers=auth).status_code == 302
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "_commit", lambda *_: (_ for _ in ()).throw(files.Busy()))
-        assert door.http.put(url, content=b"abc", headers=auth).status_code == 503
+    for url in urls:
+        for _ in range(2):
+            assert door.http.put(url, content=b"abc", headers=auth).status_code == 200
+        assert door.http.get(url, headers=auth).status_code == 302
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "_commit", lambda *_: (_ for _ in ()).throw(files.Busy()))
+            assert door.http.put(url, content=b"abc", headers=auth).status_code == 503
     used = set(rights.SEEN)
     rights.SEEN.update(before)
     viewer = {need for need in used if need.action.startswith("secretsmanager")}
