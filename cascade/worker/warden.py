@@ -163,6 +163,7 @@ class Warden:
             try:
                 self.pid = os.posix_spawn(self.argv[0], self.argv, os.environ, setsid=True, **options)  # type: ignore[arg-type]
             except NotImplementedError:
+                # This system can't spawn into a new session: a group of its own is what can be had, and is all that is killed.
                 self.pid = os.posix_spawn(self.argv[0], self.argv, os.environ, setpgroup=0, **options)  # type: ignore[arg-type]
         except (OSError, ValueError) as error:
             number, said = getattr(error, "errno", None), getattr(error, "strerror", None)

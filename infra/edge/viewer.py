@@ -50,9 +50,11 @@ def _tokens() -> list[bytes]:
     if _cached is None or now - _cached[0] > TOKEN_SECONDS:
         try:
             secret = _client().get_secret_value(SecretId=os.environ["CASCADE_TOKEN_SECRET"])["SecretString"]
-        except Exception:
+        except Exception as error:
             if _cached is None:
                 raise
+            # Uploads go on through an outage of the secret store. So does a token that was just taken away, so it is told.
+            print({"message": "cannot read the token, the last known one counts", "reason": type(error).__name__})
             secret = " ".join(token.decode() for token in _cached[1])
         _cached = (now, tokens.valid(secret))
     return _cached[1]

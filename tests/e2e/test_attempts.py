@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,6 @@ if first:
     time.sleep(600)
 print("\\n".join(text[: int(lines)]), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("data"), CASCADE_HEARTBEAT_TIMEOUT_S="9") as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
 
 
 @pytest.fixture

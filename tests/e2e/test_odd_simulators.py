@@ -4,29 +4,15 @@ import gzip
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.e2e.server import Server
 from tests.e2e.test_worker import finish, new_run, start, wait_for
 
 EXIT_CODE = ("--success", "exit-code")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("data"), CASCADE_HEARTBEAT_TIMEOUT_S="9") as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
 
 
 def run(server: Server, client: httpx.Client, folder: Path, program: str, *options: str) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,18 +43,6 @@ pathlib.Path("deep", "odd name é.txt").write_text("odd")
 pathlib.Path("empty").touch()
 os._exit(int(sys.argv[3])) if len(sys.argv) > 3 and not sys.stdout.flush() else None
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("data"), CASCADE_HEARTBEAT_TIMEOUT_S="9") as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
 
 
 @pytest.fixture

@@ -282,7 +282,7 @@ def test_a_rotated_token_counts_without_a_deployment(
 
 
 def test_the_last_known_token_counts_while_the_secret_cannot_be_read(
-    door: Door, cloud_api: Api, monkeypatch: pytest.MonkeyPatch
+    door: Door, cloud_api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sim_id = cloud_api.new_sim()
 
@@ -293,7 +293,11 @@ def test_the_last_known_token_counts_while_the_secret_cannot_be_read(
     answer = put(door, sim_id, "a", b"x")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     monkeypatch.setattr(viewer, "_cached", (-viewer.TOKEN_SECONDS - 1e9, [TOKEN.encode()]))
+    capsys.readouterr()
     assert put(door, sim_id, "a", b"x").status_code == 200
+    told = capsys.readouterr().out
+    assert "the last known one counts" in told
+    assert TOKEN not in told
 
 
 # Whoever dies.
