@@ -22,7 +22,7 @@ demo: $(VENV)/run.stamp
 	@$(BIN)/cascade demo
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

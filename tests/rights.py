@@ -1,12 +1,17 @@
 """Which rights the app's calls to AWS need, and which a policy grants.
 
-`install` makes every call that `chalicelib` sends in this process, from whatever test, end up in `SEEN`.
+`install` makes every call that `chalicelib` sends in this process, from whatever test, end up in `SEEN`; a fixture of all
+tests looks after each of them whether the policy grants what is new there.
 """
 
 import fnmatch
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from botocore import signers
@@ -14,6 +19,8 @@ from botocore.client import BaseClient
 
 TABLE, BUCKET, SECRET = "arn:aws:dynamodb:::table/T", "arn:aws:s3:::B", "arn:aws:secretsmanager:::secret:S"
 """Stand for the stage's own, whatever a test calls them."""
+LOGS, QUEUE = "arn:aws:logs:::log-group:L:*", "arn:aws:sqs:::Q"
+POLICY_FILE = Path(__file__).resolve().parents[1] / ".chalice" / "policy.json"
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Need:
 
 
 SEEN: set[Need] = set()
+_checked: set[Need] = set()
 
 _TRANSACTION = {
     "Put": "dynamodb:PutItem",
@@ -109,7 +117,22 @@ def install() -> None:
     signers.generate_presigned_url = noted_presign
 
 
+def newly_refused() -> set[Need]:
+    """What was seen since this was last asked and the stage's policy does not grant."""
+    new = SEEN - _checked
+    _checked.update(new)
+    return missing(stage_policy(), new) if new else set()
+
+
 # Policies.
+
+
+@cache
+def stage_policy() -> Any:
+    """The policy document of the functions of a stage."""
+    names = {"TableArn": TABLE, "BucketArn": BUCKET, "SecretArn": SECRET, "DeadLettersArn": QUEUE}
+    names |= dict.fromkeys(("ApiLogsArn", "SweepLogsArn", "StoredLogsArn"), LOGS)
+    return json.loads(Template(POLICY_FILE.read_text()).substitute(names))
 
 
 @dataclass(frozen=True)

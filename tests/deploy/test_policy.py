@@ -1,9 +1,6 @@
 """The functions' rights are what the code needs: no call without its right, no right without its call."""
 
 import copy
-import json
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import boto3
@@ -18,21 +15,17 @@ from tests.aws import Api
 from tests.conftest import Clock
 from tests.rights import Grant, Need
 
-POLICY_FILE = Path(__file__).resolve().parents[2] / ".chalice" / "policy.json"
-LOGS, QUEUE = "arn:aws:logs:::log-group:L:*", "arn:aws:sqs:::Q"
 # Lambda itself writes what a function prints, and sends the events that a function failed on.
 BY_LAMBDA = {
-    Need("logs:CreateLogStream", LOGS),
-    Need("logs:PutLogEvents", LOGS),
-    Need("sqs:SendMessage", QUEUE),
+    Need("logs:CreateLogStream", rights.LOGS),
+    Need("logs:PutLogEvents", rights.LOGS),
+    Need("sqs:SendMessage", rights.QUEUE),
 }
 
 
 @pytest.fixture(scope="module")
 def policy() -> dict[str, Any]:
-    names = {"TableArn": rights.TABLE, "BucketArn": rights.BUCKET, "SecretArn": rights.SECRET, "DeadLettersArn": QUEUE}
-    names |= dict.fromkeys(("ApiLogsArn", "SweepLogsArn", "StoredLogsArn"), LOGS)
-    document: dict[str, Any] = json.loads(Template(POLICY_FILE.read_text()).substitute(names))
+    document: dict[str, Any] = copy.deepcopy(rights.stage_policy())
     return document
 
 
@@ -184,7 +177,10 @@ def test_nothing_is_granted_on_everything(policy: dict[str, Any]) -> None:
         assert grant.resource.count("*") == grant.resource.endswith(("/*", ":*"))
 
 
-@pytest.mark.last
-def test_every_call_of_the_whole_suite_is_granted(policy: dict[str, Any]) -> None:
-    """Runs at the end, over what all tests before it made the app call."""
-    assert rights.missing(policy, rights.SEEN) == set()
+def test_a_call_of_any_test_that_no_grant_covers_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is what the fixture of all tests asks after each."""
+    scan = Need("dynamodb:Scan", rights.TABLE)
+    monkeypatch.setattr(rights, "SEEN", {scan, Need("dynamodb:GetItem", rights.TABLE)})
+    monkeypatch.setattr(rights, "_checked", set())
+    assert rights.newly_refused() == {scan}
+    assert rights.newly_refused() == set()
