@@ -13,8 +13,10 @@ What the log says, and what it does not:
   block. A complete block is therefore held back until a line of the simulator decides; `Parser.tail` shows it.
 - Text of stderr may land inside a line of stdout and tear it in two. A torn row is left out, never half read.
 
-Lines are matched at their start, by one compiled pattern a phase whose first character is the newline: the regular
-expression engine then jumps from line to line with memchr, and Python sees only the lines that mean something.
+Lines are joined and matched at their start, by one compiled pattern a phase whose first character is the newline: the
+regular expression engine then runs from line to line in C, and Python sees only the lines that mean something. In a
+block a second pattern reads the rows up to that line. They become numbers when the block ends, and are text in a state
+until then.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypedDict
 
 Number = int | float
@@ -55,7 +57,7 @@ _MAX_ROW: Final = 64 * 1024
 _WINDOW: Final = 4_096
 """Lines joined at a time, so that a call which stops early has not copied all that is left."""
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 
 
 class Kernel(TypedDict):
@@ -115,6 +117,10 @@ class Outcome:
     """The log so far ends inside a kernel's statistics; after `Parser.finish`, it was cut there."""
 
 
+_OUTCOME: Final = tuple(each.name for each in fields(Outcome))
+_HEADLINE: Final = ("gpu_sim_cycle", "gpu_sim_insn", "gpu_tot_sim_cycle")
+
+
 @dataclass(slots=True)
 class _Block:
     """The block being read."""
@@ -125,22 +131,46 @@ class _Block:
     """Text of the `kernel_name` row; None if it was torn, or not come yet."""
     uids: list[int] | None = None
     """Of the `kernel_launch_uid` row; None if it was torn, or not come yet."""
+    is_kernel: bool = False
+    """Whether a headline row was read. A power report repeats kernel_name and kernel_launch_uid, but has none."""
+    packed: str = ""
+    """Rows as the state holds them, `name=number` with `;` between; neither has these characters."""
     rows: list[tuple[str, str]] = field(default_factory=list)
-    """Name, perhaps with blanks behind, and number of each row, as printed."""
-    names_size: int = 0
-    """Characters of those names, or more."""
+    """Rows read since: name, perhaps with blanks behind, and number, as printed."""
+    count: int = 0
+    """Rows in both."""
+    size: int = 0
+    """Characters of the names in both, or more."""
 
     def add(self, rows: list[tuple[str, str]], size: int) -> None:
         """Append rows read from `size` characters of text."""
+        self.is_kernel = self.is_kernel or any(name.rstrip() in _HEADLINE for name, _ in rows)
         self.rows += rows
-        self.names_size += size
-        if len(self.rows) > 2 * MAX_STATS or self.names_size > 2 * MAX_STAT_NAMES:  # twice: not again for every row
+        self.count += len(rows)
+        self.size += size
+        if self.count > 2 * MAX_STATS or self.size > 2 * MAX_STAT_NAMES:  # twice: not again for every row
             self.bound()
+
+    def pack(self) -> str:
+        """The rows as text, within their bounds. They stay text until the block ends: most states are only passed on."""
+        self.bound()
+        rows = ";".join(map("=".join, self.rows))
+        self.packed = f"{self.packed};{rows}" if self.packed and rows else self.packed or rows
+        self.rows = []
+        self.size = min(self.size, len(self.packed))
+        return self.packed
+
+    def unpack(self) -> None:
+        """Turn the text into rows again."""
+        words = self.packed.replace(";", "=").split("=")
+        self.rows[:0] = zip(words[::2], words[1::2], strict=False)
+        self.packed = ""
 
     def bound(self) -> None:
         """Hold the rows to the bounds on a block: of a name the last, in order of the first."""
-        if len(self.rows) <= MAX_STATS and self.names_size <= MAX_STAT_NAMES:
+        if self.count <= MAX_STATS and self.size <= MAX_STAT_NAMES:
             return
+        self.unpack()
         kept: dict[str, str] = {}
         size = 0
         for printed, value in self.rows:
@@ -151,19 +181,18 @@ class _Block:
                 size += len(name)
             kept[name] = value
         self.rows = list(kept.items())
-        self.names_size = size
+        self.count = len(kept)
+        self.size = size
 
     def stats(self) -> dict[str, Number | None]:
         """The rows as numbers by name; the last of a name counts."""
-        self.bound()
+        if self.count > MAX_STAT_NAMES // MAX_STAT_NAME:  # fewer are within the bounds, but for names too long
+            self.bound()
+        self.unpack()
         stats = {name.rstrip(): int(text) if text.isdigit() else _number(text) for name, text in self.rows}
         if max(map(len, stats), default=0) > MAX_STAT_NAME:
             return {name: number for name, number in stats.items() if len(name) <= MAX_STAT_NAME}
         return stats
-
-    def is_kernel(self) -> bool:
-        """Whether a headline row was read. A power report repeats kernel_name and kernel_launch_uid, but has none."""
-        return any(name.rstrip() in ("gpu_sim_cycle", "gpu_sim_insn", "gpu_tot_sim_cycle") for name, _ in self.rows)
 
 
 class _Kernels:
@@ -264,10 +293,10 @@ _ANYWHERE = (*_ERRORS, _PUSH)
 def _line_starts(*starts: str) -> re.Pattern[str]:
     """A pattern for lines that begin with one of `starts`, which is group 1.
 
-    The lookahead turns most lines down on their first characters, before any alternative is tried.
+    Three sets turn most lines down on their first characters. Only then does a look back over these try each start.
     """
     first = "".join(f"[{''.join(sorted({re.escape(start[at]) for start in starts}))}]" for at in range(3))
-    return re.compile(rf"\n(?={first})({'|'.join(re.escape(start) for start in starts)})")
+    return re.compile(rf"\n{first}(?<=(?=({'|'.join(re.escape(start) for start in starts)}))...)")
 
 
 _PARTITION = "Memory Partition "
@@ -291,12 +320,12 @@ _CHARS = r"A-Za-z0-9_#%/.<>*&+'() \t-"
 _NUMBER = rf"-?+(?:[0-9]{{1,{MAX_NUMBER}}}+(?:\.[0-9]{{1,{MAX_NUMBER}}}+)?+(?:[eE][-+]?+[0-9]{{1,4}}+)?+|[nN][aA][nN]|[iI][nN][fF])"
 _STAT: Final = re.compile(
     rf"""\n[ \t]*+
-    ([A-Za-z_][{_CHARS}]*+(?:\[[][{_CHARS}]*+)?+)           # a "]" before any "[" is the end of a torn name
-    =[ \t]*+
-    (?:[0-9]++/[0-9]++[ ]=[ ])?+                        # average row locality = 40/2 = 20.000000
-    ({_NUMBER})
+    ([A-Za-z_][{_CHARS}]*+(?!\])[][{_CHARS}]*+)             # a "]" before any "[" is the end of a torn name
+    =(?:[ \t]*+|[ \t]*+[0-9]++/[0-9]++[ ]=[ ])             # average row locality = 40/2 = 20.000000
+    ([0-9]{{1,{MAX_NUMBER}}}+(?=\n)                         # most rows: the next line reads them too, but slower
+    |{_NUMBER}
     # Behind it a unit of one word or a remark in brackets; text of stderr and lists of numbers are not.
-    (?=\n|[%!]?+[ \t\r]*+(?:[A-Za-z/%]++[ \t\r]*+|[({{][^=\n]*+)?+\n)""",
+    (?=[%!]?+[ \t\r]*+(?:[A-Za-z/%]++[ \t\r]*+|[({{][^=\n]*+)?+\n))""",
     re.VERBOSE,
 )
 # Rows that end in a word of their own are whole whatever is glued to them.
@@ -401,7 +430,7 @@ class Parser:
     @property
     def outcome(self) -> Outcome:
         """How the run went so far; a copy."""
-        inside = self._block is not None and self._phase != _HELD and self._block.is_kernel()
+        inside = self._block is not None and self._phase != _HELD and self._block.is_kernel
         return replace(self._outcome, block_open=inside or self._outcome.block_open)
 
     def feed(self, lines: Sequence[str], start: int = 0, max_kernels: int | None = None) -> tuple[list[Kernel], int]:
@@ -415,7 +444,9 @@ class Parser:
             raise ValueError("max_kernels must be at least 1")
         kernels: list[Kernel] = []
         while start < len(lines):
-            window = [*lines[start : start + _WINDOW], ""]
+            piece = lines[start : start + _WINDOW]
+            window = piece if isinstance(piece, list) else list(piece)  # a slice of a list is one of its own
+            window.append("")
             window[0] = "\n" + window[0][self._skip :]
             stop = self._scan("\n".join(window), kernels, max_kernels)
             if stop is not None:
@@ -444,7 +475,7 @@ class Parser:
         if self._block and self._phase == _HELD:
             return [self._close(self._block, True)]
         if self._block:
-            self._outcome.block_open = self._block.is_kernel()
+            self._outcome.block_open = self._block.is_kernel
             self._drop()
         return []
 
@@ -469,17 +500,17 @@ class Parser:
     def to_state(self) -> str:
         """The state as JSON text, from which `from_state` goes on at the next line in any process.
 
-        About 1 KB between blocks and 25 KB inside one; at most some 500 KB, under 250 KB compressed, whatever was
+        About 1 KB between blocks and 15 KB inside one; at most some 500 KB, under 250 KB compressed, whatever was
         fed.
         """
         block = self._block
-        if block:
-            block.bound()
+        packed = block.pack() if block else ""
         return json.dumps(
             {
                 "v": STATE_VERSION,
                 "phase": self._phase,
-                "block": block and [block.destroyed, block.names, block.uids, block.rows],
+                "block": block
+                and [block.destroyed, block.names, block.uids, block.is_kernel, packed, block.count, block.size],
                 "destroyed": list(self._destroyed),
                 "launched": self._launched.entries(),
                 "dropped": self._launched.dropped,
@@ -487,7 +518,7 @@ class Parser:
                 "loaded": self._loaded,
                 "flags": [self._torn, self._uids_launched, self._partial, self._overlapped],
                 "skip": self._skip,
-                "outcome": asdict(self._outcome),
+                "outcome": {name: getattr(self._outcome, name) for name in _OUTCOME},
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -510,9 +541,8 @@ class Parser:
             if parser._phase not in _SCAN or (parser._phase == _OUTSIDE) != (value["block"] is None):
                 raise ValueError("not a parser state of this version")
             if value["block"] is not None:
-                destroyed, names, uids, rows = value["block"]
-                parser._block = _Block(list(destroyed), names, uids)
-                parser._block.add([(name, text) for name, text in rows], sum(len(name) for name, _ in rows))
+                destroyed, names, uids, is_kernel, packed, count, size = value["block"]
+                parser._block = _Block(list(destroyed), names, uids, is_kernel, packed, [], count, size)
             parser._destroyed = dict.fromkeys(value["destroyed"])
             parser._launched = _Kernels(value["launched"], value["dropped"])
             parser._traced = _Kernels(value["traced"])
@@ -542,7 +572,7 @@ class Parser:
                 self._block.add(_STAT.findall(text, position, stop + 1), stop - position)
             if match is None:
                 return None
-            found, position = match[1], match.end()
+            found, position = match[1], match.end(1)
             if self._phase == _OUTSIDE:
                 self._outside(found, _rest(text, position))
             elif self._block and found in _CLOCK_ROWS and not (self._phase == _HELD and found == _TIME):
@@ -594,11 +624,11 @@ class Parser:
         """A line in a block that is no statistic; returns where to go on."""
         block = self._block
         if found == _UIDS and block and block.uids is None:
-            block.uids = _uids(_rest(text, match.end()))
-        elif found == _NAME and block and block.names is None and not block.is_kernel():
-            block.names = _name_row(_rest(text, match.end()))
+            block.uids = _uids(_rest(text, match.end(1)))
+        elif found == _NAME and block and block.names is None and not block.is_kernel:
+            block.names = _name_row(_rest(text, match.end(1)))
         elif found in _ANYWHERE:
-            self._outside(found, _rest(text, match.end()))
+            self._outside(found, _rest(text, match.end(1)))
         elif found.startswith(_PARTITION):
             self._phase = _PARTITIONS
         elif found in _AFTER_PARTITIONS:
@@ -607,7 +637,7 @@ class Parser:
         else:
             self._drop()
             return match.start()
-        return match.end()
+        return match.end(1)
 
     def _open(self) -> _Block:
         self._block = _Block(list(self._destroyed))
@@ -618,7 +648,7 @@ class Parser:
 
     def _drop(self) -> None:
         """Leave the open block out."""
-        if self._block and not self._block.is_kernel():
+        if self._block and not self._block.is_kernel:
             self._destroyed = dict.fromkeys(
                 self._block.destroyed
             )  # no block at all: a power report before the real one
@@ -695,7 +725,7 @@ class Parser:
         if row is None:
             return
         block.add([(name, row[1])], len(name))
-        if block.is_kernel():
+        if block.is_kernel:
             self._phase = _HELD
         else:
             self._drop()

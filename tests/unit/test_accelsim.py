@@ -812,10 +812,10 @@ def test_behind_a_gap_overlapping_kernels_launched_before_it_are_known() -> None
         "5",
         "{}",
         '{"v": 0}',
-        '{"v": 2}',
-        '{"v": 2, "phase": 9}',
+        '{"v": 3}',
+        '{"v": 3, "phase": 9}',
         b"\xff",
-        '{"v": 2, "phase": []}',
+        '{"v": 3, "phase": []}',
     ],
 )
 def test_what_is_no_state_is_refused(state: str | bytes) -> None:
@@ -850,6 +850,29 @@ def test_the_state_is_small() -> None:
         parser.feed([line])
         largest = max(largest, len(parser.to_state()))
     assert 5_000 < largest < 20_000
+
+
+def test_rows_in_a_state_stay_as_they_were() -> None:
+    """A state holds them as one text; line by line each is in it, and the last of a name counts."""
+    names = ("a", "b[x][y]", "c\td", "e (f) & g's", "g]", "h%/.<>*+-#", "n" * accelsim.MAX_STAT_NAME, "n" * 200)
+    numbers = ("0", "007", "-3", "1.50", "1e5", "2.5e999", "nan", "40/2 = 20.5", "9" * accelsim.MAX_NUMBER, "6 GB/Sec")
+    rows = [f"{name}{blank}={number}" for number in numbers for name in names for blank in ("", " ", "  \t ")]
+    lines = [launch(), *block(rows=(*rows[:90], *HEADLINE, *rows[90:]))]
+    (whole,) = parse(lines)
+    assert len(whole["stats"]) == len(names) - 2 + len(TIME)  # torn, and too long
+    (pieces,), _ = parse_in_pieces(lines, itertools.repeat(1))
+    assert pieces == whole
+    assert list(pieces["stats"]) == list(whole["stats"])
+    assert [type(number) for number in pieces["stats"].values()] == [type(number) for number in whole["stats"].values()]
+
+
+def test_a_headline_behind_too_many_rows_still_tells_a_kernel() -> None:
+    rows = [f"n{n} = {n}" for n in range(3 * accelsim.MAX_STATS)]
+    lines = [launch(), *block(rows=(*rows, *HEADLINE))]
+    (whole,) = parse(lines)
+    (pieces,), _ = parse_in_pieces(lines, (len(lines) - len(TIME), len(TIME)))  # the state has no room for it
+    assert pieces == whole
+    assert (len(whole["stats"]), whole["sim_cycles"], whole["launch_uid"]) == (accelsim.MAX_STATS, None, 12)
 
 
 def hostile(kind: str, random: Random) -> list[str]:
