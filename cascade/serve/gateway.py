@@ -7,7 +7,16 @@ import asyncio
 import base64
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -120,7 +129,9 @@ class Gateway:
         authorized: whether a request's headers let its sender in. Asked before a large body is read; the app asks too.
         limit: largest body of a method and a path in bytes, inclusive. Of a larger one the app gets one byte more, to
             refuse it in its own order of checks; the rest is dropped and the connection closed.
-        threads: how many requests are handled at a time.
+        light: methods and resource paths of requests that take so little time that a thread for them, and the way there
+            and back, would take as much again. They are answered in the event loop.
+        threads: how many other requests are handled at a time.
         stall_seconds, memory_bytes: for tests.
     """
 
@@ -130,6 +141,7 @@ class Gateway:
         *,
         authorized: Callable[[Mapping[str, str]], bool],
         limit: Callable[[str, str], int],
+        light: Container[tuple[str, str]] = (),
         threads: int = THREADS,
         stall_seconds: float = STALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
@@ -142,6 +154,7 @@ class Gateway:
         self.app = app
         self.authorized = authorized
         self.limit = limit
+        self.light = light
         self.stall_seconds = stall_seconds
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="lambda")
         self.running = 0
@@ -225,8 +238,12 @@ class Gateway:
 
     async def _answer(self, request: HttpRequest, body: Body) -> Answer:
         match = self._resources.match(request.path)
+        answer: Answer
         if match:
-            answer: Answer = await self._on_a_thread(self._call, request, match, body)
+            if (request.method, match[0]) in self.light:
+                answer = self._call(request, match, body)
+            else:
+                answer = await self._on_a_thread(self._call, request, match, body)
         elif self.authorized(request.last_values()):
             answer = Answer.error(404, "not found")
         else:

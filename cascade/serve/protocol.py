@@ -13,6 +13,8 @@ from cascade.serve.lambda_event import error_body
 HEAD_SECONDS = 20.0
 """A request's line and headers must be there so long after its first byte, or after the connection was made."""
 HEAD_BYTES = 32 * 1024
+SMALL_BYTES = 16 * 1024
+"""Up to here joining two pieces costs less than sending them one by one."""
 
 
 class _Parser(httptools.HttpRequestParser):
@@ -33,6 +35,45 @@ class _Parser(httptools.HttpRequestParser):
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self.protocol.decline_upgrade(data[upgrade.args[0] :])
+
+
+class OneSend:
+    """A transport that sends the head of an answer together with what is written next, or in the loop's next turn.
+
+    uvicorn writes head and body one by one: two system calls, and a client that is woken twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send `data`, soon if it is small and the first of this turn."""
+        if self._held:
+            held, self._held = self._held, b""
+            if len(data) <= SMALL_BYTES:
+                data = held + data
+            else:
+                self._transport.write(held)
+        elif len(data) <= SMALL_BYTES:
+            self._held = data
+            self._loop.call_soon(self._send_held)
+            return
+        self._transport.write(data)
+
+    def _send_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Close when all is sent."""
+        self._send_held()
+        self._transport.close()
 
 
 class JsonProtocol(HttpToolsProtocol):
@@ -59,6 +100,7 @@ class JsonProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there; its first request must follow soon."""
         super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, OneSend(transport, self.loop))
         # asyncio does so only for sockets made with an explicit protocol number. Without it the second write of an
         # answer, its body, waits for the client's delayed acknowledgement: 40 ms.
         with suppress(OSError):  # of macOS, where the client is gone already

@@ -43,6 +43,9 @@ FILES_RESERVED = 80
 OPEN_FILES = (65_536, 10_240)
 """The first of these limits that the system grants."""
 
+LIGHT = frozenset({("POST", "/api/sims/{sim_id}/heartbeat")})
+"""One write to the table, without an fsync, and nearly all of what a fleet sends."""
+
 _FILE_PATH = re.compile(r"/api/sims/[^/]+/files/[^/]+/?")
 
 
@@ -212,9 +215,9 @@ def _load_app(engine: Engine) -> Any:
         cast("logging.StreamHandler[TextIO]", handler).setStream(sys.stderr)
     from chalicelib import blobs, table
 
-    for client in (table.client(), blobs.client()):
-        engine.connect(client)
-        _send_once(client)
+    engine.connect(table.client(), short=True)
+    engine.connect(blobs.client())
+    _send_once(blobs.client())
     return app_module
 
 
@@ -227,7 +230,7 @@ def _send_once(client: Any) -> None:
 def _gateway(app: Any) -> Gateway:
     from chalicelib.http import authorized
 
-    return Gateway(app, authorized=authorized, limit=_limit)
+    return Gateway(app, authorized=authorized, limit=_limit, light=LIGHT)
 
 
 def _limit(method: str, path: str) -> int:

@@ -15,6 +15,7 @@ import boto3
 import httpx
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from cascade.serve.engine import Engine, EngineError
 
@@ -197,3 +198,68 @@ def test_the_database_can_be_read_while_the_engine_runs(engine: Engine) -> None:
         ("cascade", "a", "b", '{"pk":{"S":"a"},"sk":{"S":"b"}}')
     ]
     reader.close()
+
+
+def told(call: Any, **request: Any) -> Any:
+    """What a call gave or raised, without what is a request's own."""
+    try:
+        answer = call(**request)
+    except ClientError as error:
+        answer = {**error.response, "raised": type(error).__name__}
+    answer["ResponseMetadata"] = answer["ResponseMetadata"]["HTTPStatusCode"]
+    return answer
+
+
+def walk(client: Any) -> list[Any]:
+    table: Any = {"TableName": "cascade"}
+    item = {**KEY, "n": {"N": "7"}, "raw": {"B": b"\x00\xff"}, "deep": {"M": {"l": {"L": [{"NULL": True}]}}}}
+    taken = {"ConditionExpression": "attribute_not_exists(pk)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    add = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}, "Key": KEY}
+    query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": KEY["pk"]}}
+    return [
+        told(client.put_item, **table, Item=item, ReturnValues="ALL_OLD"),
+        told(client.get_item, **table, Key=KEY, ConsistentRead=True),
+        told(client.put_item, **table, Item=item, **taken),
+        told(client.update_item, **table, **add, ReturnValues="UPDATED_NEW"),
+        told(client.transact_write_items, TransactItems=[{"Put": {**table, "Item": item, **taken}}]),
+        told(client.batch_get_item, RequestItems={"cascade": {"Keys": [KEY]}}),
+        told(client.query, **table, **query),
+        told(client.query, **table, KeyConditionExpression="pk ="),
+        told(client.get_item, TableName="nowhere", Key=KEY),
+        told(client.delete_item, **table, Key=KEY, ReturnValues="ALL_OLD"),
+        told(client.get_item, **table, Key=KEY),
+    ]
+
+
+def test_a_client_on_the_short_way_is_told_the_same(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    long, short = (boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 1})) for _ in range(2))
+    engine.connect(long)
+    engine.connect(short, short=True)
+    wanted = walk(long)
+    assert [answer.get("raised") for answer in wanted if "raised" in answer] == [
+        "ConditionalCheckFailedException",
+        "TransactionCanceledException",
+        "ClientError",  # of a query that makes no sense
+        "ResourceNotFoundException",
+    ]
+    assert walk(short) == wanted
+    monkeypatch.setattr(engine.tables.guard, "_commit", fail)
+    failed = told(short.put_item, TableName="cascade", Item=KEY)
+    assert failed["Error"]["Code"] == "InternalServerError"
+    assert failed == told(long.put_item, TableName="cascade", Item=KEY)
+    monkeypatch.undo()
+    assert "Item" not in short.get_item(TableName="cascade", Key=KEY)
+
+
+def fail() -> None:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_a_client_comes_back_from_the_short_way(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = engine.client("dynamodb")
+    engine.connect(client, short=True)
+    engine.connect(client)
+    seen = []
+    client.meta.events.register("before-send", lambda **_: seen.append(1))
+    assert client.get_item(TableName="cascade", Key=KEY)["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert seen

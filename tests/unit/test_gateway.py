@@ -362,3 +362,19 @@ def test_a_client_that_sends_all_before_it_reads_gets_an_early_answer(app: App) 
         connection.send(f"PUT /files/x HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n")
         connection.send(bytes(20 * MIB))
         assert connection.response()[0] == 401
+
+
+def test_only_what_is_light_is_answered_in_the_loop(app: App) -> None:
+    threads = []
+
+    def answer(_: Request) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return {}
+
+    app.answer = answer
+    with app.served(light={("PUT", "/files/{name}")}) as url, Connection(url) as connection:
+        assert connection.ask(put(3) + "abc")[0] == 200
+        assert connection.ask(GET)[0] == 200
+    in_the_loop, on_a_thread = threads
+    assert on_a_thread.startswith("lambda")
+    assert not in_the_loop.startswith("lambda")
