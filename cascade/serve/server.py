@@ -310,7 +310,9 @@ class _Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve, and say so."""
+        """Serve, and say so, unless there is nothing to begin."""
+        if self.should_exit:
+            return
         await super().startup(sockets)
         self._ready()
 
@@ -320,6 +322,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
+        self.should_exit |= _stopped_early.is_set()
         yield
 
     def _stop(self) -> None:
@@ -365,8 +368,12 @@ def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None],
     asyncio.run(_Server(config, ready).serve(sockets=[listener]))
 
 
+_stopped_early = threading.Event()
+
+
 def _stop_early(number: int, frame: FrameType | None) -> NoReturn:
-    """Nothing is served yet."""
+    """Nothing is served yet. Where this comes, in a library or a finalizer, may be one that lets no exception out."""
+    _stopped_early.set()
     raise SystemExit(0)
 
 

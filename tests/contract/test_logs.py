@@ -332,11 +332,15 @@ def test_kernels_are_what_the_simulator_printed(api: Api) -> None:
 
 @pytest.mark.parametrize("size", [*(pytest.param(n, marks=pytest.mark.in_process) for n in (1, 7)), 61, 200])  # time
 def test_chunking_changes_nothing(api: Api, size: int) -> None:
-    lines = LINES[: 1400 if size == 1 else None]
+    first, last = 0, len(LINES)
+    if size == 1:  # from the last rows of the first kernel to the first ones of the second
+        end = next(at for at, line in enumerate(LINES) if line.startswith("gpgpu_simulation_time"))
+        first, last = end - 100, end + 150
+    cuts = [0, *range(first, last, size), last, len(LINES)]
     sim, other = api.new_sim(), api.new_sim()
-    send(api, sim, 0, lines)
-    for seq, at in enumerate(range(0, len(lines), size)):
-        send(api, other, seq, lines[at : at + size])
+    send(api, sim, 0, LINES)
+    for seq, (at, to) in enumerate(itertools.pairwise(sorted(set(cuts)))):
+        send(api, other, seq, LINES[at:to])
     assert kernels(api, sim) == kernels(api, other) != []
 
 

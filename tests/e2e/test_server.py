@@ -320,6 +320,34 @@ def test_a_signal_while_it_starts_ends_it_in_order(tmp_path: Path, by: signal.Si
             assert not (tmp_path / "data").exists()
 
 
+def test_a_signal_that_is_swallowed_while_it_starts_ends_it_all_the_same(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.arguments = ["-c", SWALLOWING]
+    server.launch()
+    assert server.wait() == 0
+    assert server.output == ["swallowed\n"]
+
+
+# As a library may do it that imports what need not be there.
+SWALLOWING = """
+import os, signal
+from cascade.serve import server
+
+load = server._load_app
+
+def swallowing(engine):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    except BaseException:
+        print("swallowed")
+    return load(engine)
+
+server._load_app = swallowing
+server.run()
+"""
+
+
 # What is there afterwards.
 
 
