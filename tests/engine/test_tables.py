@@ -340,3 +340,26 @@ def test_a_large_put_to_s3_does_not_hold_up_a_heartbeat(engine: Engine) -> None:
 )
 def test_what_is_no_query_is_left_to_ministack(engine: Engine, body: bytes) -> None:
     assert engine.tables._queried(body) is None
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0", "1", "007", "10", "1780000000000000", "9" * 38, "9" * 39, "1" + "0" * 38, "-1", "+1", "1.50", "1e3", "", " 1", "1_0", "²", "٣", "x", 7, None],
+)  # fmt: skip
+def test_numbers_are_read_as_ministack_reads_them(data_dir: Path, number: Any) -> None:
+    wanted = dynamodb._ddb_canonicalize_number(number), dynamodb._number_size_bytes(number)
+    with Engine(data_dir):
+        assert dynamodb._ddb_canonicalize_number is not Engine._running.tables._own["_ddb_canonicalize_number"]  # type: ignore[union-attr]
+        for _ in range(2):
+            assert (dynamodb._ddb_canonicalize_number(number), dynamodb._number_size_bytes(number)) == wanted
+
+
+def test_an_item_that_is_read_is_not_the_stored_one(engine: Engine) -> None:
+    nested = {**key(1), "a": {"M": {"b": {"L": [{"S": "c"}]}}}}
+    copied = dynamodb.copy.deepcopy(nested)
+    assert copied == nested
+    copied["a"]["M"]["b"]["L"].clear()
+    assert nested["a"]["M"]["b"]["L"] == [{"S": "c"}]
+    assert dynamodb.copy.deepcopy(engine.tables._changed) == {}
+    unusual = {"of a class of its own": Path("a")}
+    assert dynamodb.copy.deepcopy(unusual) == unusual
