@@ -340,4 +340,6 @@ PAGE = [
 
 http.mount(app, [*ENDPOINTS, *PAGE])
 
+# Nor is it later: else the first object made after this line would have the collector look at all that was imported.
+gc.freeze()
 gc.enable()
