@@ -154,7 +154,7 @@ class TableStore:
     ) -> Answer:
         """ministack's own handler, made durable, for a request whose account and region are set."""
         try:
-            with self.guard, self._narrowed(headers.get("x-amz-target", ""), body):
+            with self.guard, _no_garbage_collection(), self._narrowed(headers.get("x-amz-target", ""), body):
                 self._open_database()
                 status, answer_headers, answer = drive(self._own["handle_request"](method, path, headers, body, query))
         except BaseException:
@@ -299,7 +299,10 @@ def _page(items: Iterator[Item], limit: Any) -> Iterator[Item]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Loading makes very many objects and no garbage; looking for it would take as long again."""
+    """What loads and what answers makes very many objects and no cycles of them; looking for those would take long.
+
+    Used with the guard held, so by one thread at a time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,5 +1,6 @@
 """DynamoDB items: on disk before they are answered, undone when that fails."""
 
+import gc
 import random
 import sqlite3
 import threading
@@ -203,6 +204,22 @@ def test_a_request_that_ministack_fails_halfway_is_undone(engine: Engine, monkey
     with pytest.raises(client.exceptions.InternalServerError):
         client.put_item(TableName=TABLE, Item={**key(1), "v": {"N": "2"}})
     assert everything(engine) == [{**key(1), "v": {"N": "1"}}]
+
+
+def test_the_collector_is_off_while_a_request_is_answered_and_on_afterwards(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = patient(engine, attempts=1)
+    seen = []
+
+    def broken(*_: Any, **__: Any) -> None:
+        seen.append(gc.isenabled())
+        raise LookupError("a bug after the item was set")
+
+    monkeypatch.setattr(dynamodb, "_emit_stream_event", broken)
+    with pytest.raises(client.exceptions.InternalServerError):
+        client.put_item(TableName=TABLE, Item={**key(1), "v": {"N": "1"}})
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_sixteen_threads_of_conditional_writes_lose_nothing(data_dir: Path) -> None:
