@@ -288,8 +288,15 @@ def mark_lost(now: int) -> int:
 
 
 def _mark_lost_in(sweep_pk: str, cutoff: int) -> int:
-    lost = 0
+    # A request at a time, as eight shards are under way at once: with a whole fleet's items in memory the collector would look
+    # at them over and over, and more threads than that only wait for each other.
     keys = list(table.sweep_entries(sweep_pk))
+    size = table.BATCH_GET_MAX
+    return sum(_mark_lost_of(keys[i : i + size], cutoff) for i in range(0, len(keys), size))
+
+
+def _mark_lost_of(keys: list[tuple[str, str]], cutoff: int) -> int:
+    lost = 0
     for (sim_id, sk), hot in table.batch_get(keys, ("state", "beat")).items():
         if hot["state"] != "running" or hot["beat"] >= cutoff:
             continue

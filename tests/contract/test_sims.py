@@ -292,6 +292,20 @@ def test_the_timeout_can_be_set(api: Api, clock: Clock, monkeypatch: pytest.Monk
 # The sweep.
 
 
+def test_a_shard_of_more_sims_than_one_request_reads_is_swept_whole(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sims, "SHARDS", 1)
+    monkeypatch.setattr(table, "BATCH_GET_MAX", 2)
+    fleet = [api.new_sim() for _ in range(5)]
+    for sim in fleet:
+        beat(api, sim)
+    clock.advance(TIMEOUT + 1)
+    beat(api, fleet[2])
+    assert sweep()["lost"] == 4
+    assert [sim for sim in fleet if table.get(sim, sims.HOT)["state"] == "running"] == [fleet[2]]  # type: ignore[index]
+
+
 def test_a_beat_between_the_sweeps_look_and_its_write_wins(
     api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
