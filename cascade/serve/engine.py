@@ -15,6 +15,7 @@ The folder holds
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import re
@@ -53,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 REGION = "us-east-1"
+YOUNG_OBJECTS = 10_000
+"""So many more objects there are between two looks of the collector, not 700: one answer alone has more, and each look at what
+is about to be gone anyway brings the next look at the whole heap nearer."""
 COMPLAINT_SECONDS = 10.0
 """The same failure of the disk is logged once in so long."""
 
@@ -121,6 +125,8 @@ class Engine:
                 self._make_resources()
             except (OSError, ValueError, sqlite3.Error, BotoCoreError, ClientError) as error:
                 raise EngineError(f"cannot use {self.data_dir}: {error}") from error
+            stack.callback(gc.set_threshold, *gc.get_threshold())
+            gc.set_threshold(YOUNG_OBJECTS)
             self._stack = stack.pop_all()
 
     def close(self) -> None:

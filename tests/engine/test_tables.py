@@ -222,6 +222,13 @@ def test_the_collector_is_off_while_a_request_is_answered_and_on_afterwards(
     assert (seen, gc.isenabled()) == ([False], True)
 
 
+def test_an_engine_that_has_ended_leaves_the_collector_as_it_was(data_dir: Path) -> None:
+    before = gc.get_threshold()
+    with Engine(data_dir):
+        assert gc.get_threshold() > before
+    assert gc.get_threshold() == before
+
+
 def test_sixteen_threads_of_conditional_writes_lose_nothing(data_dir: Path) -> None:
     with Engine(data_dir) as engine:
         client = engine.client("dynamodb")
