@@ -1,12 +1,13 @@
 """What a cold start costs: the size of the package, and the CPU time of `import app` against `import boto3` alone.
 
 The package is built as a deployment builds it, byte code included, once for Lambda's arm64 to be weighed and once for this
-machine to be imported. CPU time of the process, the best of several turns, less that of an interpreter that imports nothing.
-Each ends at once after its import: a function does not tidy up either.
+machine to be imported. CPU time of the process, less that of an interpreter that imports nothing, and the median of several
+turns of all of them. Each ends at once after its import: a function does not tidy up either.
 """
 
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from infra import stage
 
-TURNS = 15
+TURNS = 21
 OUTPUTS = dict.fromkeys(
     (
         *("TableName", "TableArn", "BucketName", "BucketArn", "SecretArn"),
@@ -53,14 +54,18 @@ def cpu_seconds(code: str, folder: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def import_times(compiled: Path, plain: Path, turns: int = TURNS) -> dict[str, float]:
-    """Best CPU seconds of each case, measured in turns, less an empty interpreter's."""
-    empty, best = float("inf"), dict.fromkeys(CASES, float("inf"))
+def import_times(compiled: Path, plain: Path, turns: int = TURNS) -> list[dict[str, float]]:
+    """CPU seconds of each case in each turn, less an empty interpreter's."""
+    seen = []
     for _ in range(turns):
-        empty = min(empty, cpu_seconds("pass", plain))
-        for name, (code, with_pyc) in CASES.items():
-            best[name] = min(best[name], cpu_seconds(code, compiled if with_pyc else plain))
-    return {name: seconds - empty for name, seconds in best.items()}
+        empty = cpu_seconds("pass", plain)
+        seen.append(
+            {
+                name: cpu_seconds(code, compiled if with_pyc else plain) - empty
+                for name, (code, with_pyc) in CASES.items()
+            }
+        )
+    return seen
 
 
 def top_importers(folder: Path, count: int = 12) -> list[tuple[str, float]]:
@@ -93,11 +98,12 @@ def main() -> None:
                 opened.extractall(folder / kind)
         for byte_code in (folder / "plain").rglob("*.pyc"):
             byte_code.unlink()
-        times = import_times(folder / "compiled", folder / "plain")
-        base = times["import boto3"]
+        turns = import_times(folder / "compiled", folder / "plain")
         print("| | CPU, ms | times boto3 |\n|---|---|---|")
-        for case, seconds in times.items():
-            print(f"| `{case}` | {seconds * 1000:.0f} | {seconds / base:.2f} |")
+        for case in CASES:
+            milliseconds = statistics.median(turn[case] for turn in turns) * 1000
+            ratio = statistics.median(turn[case] / turn["import boto3"] for turn in turns)
+            print(f"| `{case}` | {milliseconds:.0f} | {ratio:.2f} |")
         print("\n| own modules of | ms of one `import app` |\n|---|---|")
         for package_name, milliseconds in top_importers(folder / "compiled"):
             print(f"| {package_name} | {milliseconds:.0f} |")
