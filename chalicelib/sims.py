@@ -93,10 +93,13 @@ def beat(sim_id: str, heartbeat: Heartbeat) -> HeartbeatAck:
 
 
 def _condition(target: State) -> tuple[str, dict[str, Any]]:
-    """The condition under which a sim may move to `target`, or beat in it, from SIM_TRANSITIONS."""
+    """The condition under which a sim may move to `target`, or beat in it, from SIM_TRANSITIONS; each state under its name.
+
+    A sim that is not there has no state.
+    """
     allowed = states.sources(target) + (("running",) if target == "running" else ())
-    values = {f":s{i}": s for i, s in enumerate(allowed)}
-    return f"attribute_exists(pk) AND #state IN ({', '.join(values)})", values
+    values = {f":{state}": state for state in allowed}
+    return f"#state IN ({', '.join(values)})", values
 
 
 def _move(sim_id: str, target: State, now: int) -> None:
@@ -105,8 +108,8 @@ def _move(sim_id: str, target: State, now: int) -> None:
     table.update(
         sim_id,
         HOT,
-        "SET #state = :state, beat = :now, started_at = if_not_exists(started_at, :now), sweep_pk = :sweep",
-        {":state": target, ":now": now, ":sweep": shard("running", sim_id), **values},
+        f"SET #state = :{target}, beat = :now, started_at = if_not_exists(started_at, :now), sweep_pk = :sweep",
+        {":now": now, ":sweep": shard("running", sim_id), **values},
         {"#state": "state"},
         condition,
     )
@@ -115,10 +118,10 @@ def _move(sim_id: str, target: State, now: int) -> None:
 def _finish(sim_id: str, target: State, now: int, exit_code: int | None, error: str | None) -> None:
     condition, values = _condition(target)
     expression = (
-        "SET #state = :state, beat = :now, started_at = if_not_exists(started_at, :now), finished_at = :now, "
+        f"SET #state = :{target}, beat = :now, started_at = if_not_exists(started_at, :now), finished_at = :now, "
         "sweep_pk = :sweep"
     )
-    values |= {":state": target, ":now": now, ":sweep": shard("settle", sim_id)}
+    values |= {f":{target}": target, ":now": now, ":sweep": shard("settle", sim_id)}
     if exit_code is not None:
         expression += ", exit_code = :code"
         values[":code"] = exit_code
@@ -150,8 +153,8 @@ def cancel(sim_id: str) -> None:
         table.update(
             sim_id,
             HOT,
-            "SET #state = :state, finished_at = :now, sweep_pk = :sweep",
-            {":state": "cancelled", ":now": now, ":sweep": shard("settle", sim_id), **values},
+            "SET #state = :cancelled, finished_at = :now, sweep_pk = :sweep",
+            {":cancelled": "cancelled", ":now": now, ":sweep": shard("settle", sim_id), **values},
             {"#state": "state"},
             condition,
         )

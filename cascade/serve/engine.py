@@ -184,8 +184,8 @@ class Engine:
         region = client.meta.region_name
 
         def handler(model: OperationModel, params: dict[str, Any], **_: Any) -> tuple[AWSResponse, Any]:
-            headers = {name.lower(): value for name, value in params["headers"].items()}
-            answer = self._answer_or(_FAILED_DYNAMODB, self.tables.handle, headers, params["body"], region)
+            target = {"x-amz-target": params["headers"]["X-Amz-Target"]}
+            answer = self._answer_or(_FAILED_DYNAMODB, self.tables.handle, target, params["body"], region)
             status, fields, body = answer
             response = {"status_code": status, "headers": fields, "body": body}
             parsed = parser.parse(response, cast(Shape, model.output_shape))

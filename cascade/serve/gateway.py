@@ -193,7 +193,7 @@ class Gateway:
     # The request.
 
     async def _read(self, request: HttpRequest, receive: Receive, held: AsyncExitStack) -> Body:
-        headers = request.last_values()
+        headers = request.last_values
         declared = int(headers.get("content-length", 0))
         if not declared and "transfer-encoding" not in headers:
             return Body(b"")
@@ -244,7 +244,7 @@ class Gateway:
                 answer = self._call(request, match, body)
             else:
                 answer = await self._on_a_thread(self._call, request, match, body)
-        elif self.authorized(request.last_values()):
+        elif self.authorized(request.last_values):
             answer = Answer.error(404, "not found")
         else:
             answer = Answer.error(401, "missing or wrong token")

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -119,6 +120,7 @@ class HttpRequest:
         """Whether the client sends no body until it is told to."""
         return any(name.lower() == "expect" and value.lower() == "100-continue" for name, value in self.headers)
 
+    @cached_property
     def all_values(self) -> dict[str, list[str]]:
         """Every value of each header, by lower-case name."""
         values: dict[str, list[str]] = {}
@@ -126,9 +128,10 @@ class HttpRequest:
             values.setdefault(name.lower(), []).append(value)
         return values
 
+    @cached_property
     def last_values(self) -> dict[str, str]:
         """The last value of each header, by lower-case name."""
-        return {name: values[-1] for name, values in self.all_values().items()}
+        return {name: values[-1] for name, values in self.all_values.items()}
 
 
 def rest_event(request: HttpRequest, match: Match, body: bytes) -> dict[str, Any]:
@@ -141,13 +144,13 @@ def rest_event(request: HttpRequest, match: Match, body: bytes) -> dict[str, Any
     query: dict[str, list[str]] = {}
     for name, value in parse_qsl(request.query, keep_blank_values=True):
         query.setdefault(name, []).append(value)
-    headers = request.last_values()
+    headers = request.last_values
     return {
         "resource": resource,
         "path": request.path,
         "httpMethod": request.method,
         "headers": headers,
-        "multiValueHeaders": request.all_values(),
+        "multiValueHeaders": request.all_values,
         "queryStringParameters": {name: values[-1] for name, values in query.items()} or None,
         "multiValueQueryStringParameters": query or None,
         "pathParameters": parameters or None,
@@ -170,7 +173,7 @@ def _request_context(request: HttpRequest, resource: str, headers: Mapping[str, 
         "protocol": request.protocol,
         "requestId": request.id,
         "extendedRequestId": request.id,
-        "requestTime": f"{datetime.fromtimestamp(now, UTC):%d/%b/%Y:%H:%M:%S} +0000",
+        "requestTime": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(now)),
         "requestTimeEpoch": int(now * 1000),
         "resourceId": resource,
         "resourcePath": resource,

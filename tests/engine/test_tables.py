@@ -387,3 +387,14 @@ def test_an_item_that_is_read_is_not_the_stored_one(engine: Engine) -> None:
     assert dynamodb.copy.deepcopy(engine.tables._changed) == {}
     unusual = {"of a class of its own": Path("a")}
     assert dynamodb.copy.deepcopy(unusual) == unusual
+
+
+def test_an_update_that_makes_an_item_too_large_is_refused(engine: Engine) -> None:
+    client = patient(engine, attempts=1)
+    many = ",".join(f"n{i}=:v" for i in range(400))
+    grow = {"TableName": TABLE, "Key": key(1), "UpdateExpression": f"SET {many}"}
+    with pytest.raises(client.exceptions.ClientError, match="Item size to update has exceeded"):
+        client.update_item(**grow, ExpressionAttributeValues={":v": {"S": "x" * 1100}})
+    assert everything(engine) == []
+    client.update_item(**grow, ExpressionAttributeValues={":v": {"S": "x" * 900}})
+    assert len(everything(engine)[0]) == 402
