@@ -36,6 +36,8 @@ MIB = 1024 * KIB
 THREADS = 32
 FREE_BYTES = 64 * KIB
 """This much of a body is read before anybody asks who sends it."""
+LIGHT_BYTES = 64 * KIB
+"""No request with a larger body is light."""
 SMALL_BYTES = MIB
 """Bodies up to this size do not count in the memory that bodies share."""
 MEMORY_BYTES = 512 * MIB
@@ -240,7 +242,7 @@ class Gateway:
         match = self._resources.match(request.path)
         answer: Answer
         if match:
-            if (request.method, match[0]) in self.light:
+            if (request.method, match[0]) in self.light and len(body.data) <= LIGHT_BYTES:
                 answer = self._call(request, match, body)
             else:
                 answer = await self._on_a_thread(self._call, request, match, body)

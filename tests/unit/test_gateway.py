@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chalice.app import Chalice
 
-from cascade.serve.gateway import Gateway
+from cascade.serve.gateway import LIGHT_BYTES, Gateway
 from cascade.serve.protocol import JsonProtocol
 from chalicelib import http
 from chalicelib.http import Endpoint, Request, Response
@@ -373,8 +373,7 @@ def test_only_what_is_light_is_answered_in_the_loop(app: App) -> None:
 
     app.answer = answer
     with app.served(light={("PUT", "/files/{name}")}) as url, Connection(url) as connection:
-        assert connection.ask(put(3) + "abc")[0] == 200
+        for size in (LIGHT_BYTES, LIGHT_BYTES + 1):
+            assert connection.ask(put(size) + "a" * size)[0] == 200
         assert connection.ask(GET)[0] == 200
-    in_the_loop, on_a_thread = threads
-    assert on_a_thread.startswith("lambda")
-    assert not in_the_loop.startswith("lambda")
+    assert [name.startswith("lambda") for name in threads] == [False, True, True]
