@@ -1,5 +1,6 @@
 """What makes ministack's answers durable: one lock a service, whose outermost release is the commit."""
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -7,11 +8,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+logger = logging.getLogger(__name__)
+
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body of an answer, as ministack's services give it."""
 
 ACCOUNT = "000000000000"
 """The one account that owns what is kept; it is ministack's own default."""
+
+
+CHECKPOINT_SECONDS = 1.0
+CHECKPOINT_CHANGES = 250
+"""So many changed rows are some 1,000 pages in the log, SQLite's own measure of when it is time."""
+LOG_MAX_PAGES = 16_384
+"""64 MiB."""
 
 
 class Guard:
@@ -26,6 +36,11 @@ class Guard:
         self._depth = 0
         self._commit = commit
         self._rollback = rollback
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody is inside, at this moment."""
+        return self._depth == 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -109,6 +124,60 @@ def open_database(path: Path, schema: str) -> Database:
         database.close()
         raise
     return database
+
+
+class Checkpoints(threading.Thread):
+    """Copies what was committed from the log of a database into the database, which SQLite else does within a commit.
+
+    It takes two fsyncs, so a commit that does it waits for the disk, and everybody else for that commit.
+
+    Args:
+        database: the connection that writes; it makes no checkpoints of its own any more.
+        path: its file.
+        guard: held while anything is written.
+    """
+
+    def __init__(self, database: Database, path: Path, guard: Guard) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        self._database = database
+        self._copied = database.total_changes
+        self._guard = guard
+        self._stopped = threading.Event()
+        self._own = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+        self._own.execute("PRAGMA synchronous = NORMAL")
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._stopped.wait(CHECKPOINT_SECONDS):
+            try:
+                self.check()
+            except sqlite3.Error:
+                logger.exception("could not copy committed rows from the log")
+
+    def check(self) -> None:
+        """Copy, if there is enough to be copied."""
+        changes = self._database.total_changes
+        if changes - self._copied < CHECKPOINT_CHANGES:
+            return
+        self._copied = changes
+        if self._copy() > LOG_MAX_PAGES:
+            # The log begins anew once all of it is copied. Under a steady load that never happens beside the commits; what
+            # is left now is little.
+            with self._guard:
+                self._copy()
+
+    def _copy(self) -> int:
+        """Copy as much as can be without holding up anybody. Returns how many pages are in the log and not yet reused."""
+        _, pages, copied = self._own.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return int(pages) if copied < pages else 0
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        if self.is_alive():
+            self.join()
+        self._own.close()
 
 
 def write(database: Database, statements: list[tuple[str, tuple[Any, ...]]]) -> None:

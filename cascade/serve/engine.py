@@ -153,9 +153,9 @@ class Engine:
         """Let a boto3 client of DynamoDB or S3 send its requests here and nowhere else, from now on.
 
         Args:
-            client: what it gives and raises stays the same.
+            client: what it gives and raises stays the same, but for the metadata of the response.
             short: of a DynamoDB client, take its calls before it makes an HTTP request of each, and sends what failed
-                again: a third of the time of a call.
+                again. That is two fifths of the time of a call.
         """
         events, service = client.meta.events, client.meta.service_model.service_name
         send = {"dynamodb": self._send_dynamodb, "s3": self._send_s3}[service]

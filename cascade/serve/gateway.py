@@ -7,6 +7,7 @@ import asyncio
 import base64
 import logging
 import threading
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -36,8 +37,13 @@ MIB = 1024 * KIB
 THREADS = 32
 FREE_BYTES = 64 * KIB
 """This much of a body is read before anybody asks who sends it."""
-LIGHT_BYTES = 64 * KIB
+LIGHT_BYTES = 8 * KIB
 """No request with a larger body is light."""
+GZIP = b"\x1f\x8b"
+SLOW_SECONDS = 0.05
+"""A light request that took longer was not."""
+SLOW_FACTOR = 20.0
+"""For so many times as long as it took all requests are answered on threads."""
 SMALL_BYTES = MIB
 """Bodies up to this size do not count in the memory that bodies share."""
 MEMORY_BYTES = 512 * MIB
@@ -132,7 +138,8 @@ class Gateway:
         limit: largest body of a method and a path in bytes, inclusive. Of a larger one the app gets one byte more, to
             refuse it in its own order of checks; the rest is dropped and the connection closed.
         light: methods and resource paths of requests that take so little time that a thread for them, and the way there
-            and back, would take as much again. They are answered in the event loop.
+            and back, would take as much again. They are answered in the event loop, unless they have to wait.
+        free: whether a light request would not wait for another one now.
         threads: how many other requests are handled at a time.
         stall_seconds, memory_bytes: for tests.
     """
@@ -144,6 +151,7 @@ class Gateway:
         authorized: Callable[[Mapping[str, str]], bool],
         limit: Callable[[str, str], int],
         light: Container[tuple[str, str]] = (),
+        free: Callable[[], bool] = lambda: True,
         threads: int = THREADS,
         stall_seconds: float = STALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
@@ -157,6 +165,8 @@ class Gateway:
         self.authorized = authorized
         self.limit = limit
         self.light = light
+        self.free = free
+        self._threads_until = 0.0
         self.stall_seconds = stall_seconds
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="lambda")
         self.running = 0
@@ -242,8 +252,10 @@ class Gateway:
         match = self._resources.match(request.path)
         answer: Answer
         if match:
-            if (request.method, match[0]) in self.light and len(body.data) <= LIGHT_BYTES:
+            if self._is_light(request, match, body):
+                begun = time.monotonic()
                 answer = self._call(request, match, body)
+                self._stay_out_of_the_loop(begun)
             else:
                 answer = await self._on_a_thread(self._call, request, match, body)
         elif self.authorized(request.last_values):
@@ -255,6 +267,22 @@ class Gateway:
         if not body.complete:
             answer.headers.append((b"connection", b"close"))
         return answer
+
+    def _is_light(self, request: HttpRequest, match: Match, body: Body) -> bool:
+        """Whether a request is answered in the loop, which nobody else can use meanwhile."""
+        return (
+            (request.method, match[0]) in self.light
+            and len(body.data) <= LIGHT_BYTES
+            and not body.data.startswith(GZIP)  # which may be a bomb
+            and time.monotonic() >= self._threads_until
+            and self.free()
+        )
+
+    def _stay_out_of_the_loop(self, begun: float) -> None:
+        """For a while, if what was light took long since `begun`: it waited for a disk or a lock, and so may the next."""
+        ended = time.monotonic()
+        if ended - begun > SLOW_SECONDS:
+            self._threads_until = ended + SLOW_FACTOR * (ended - begun)
 
     async def _on_a_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         self.running += 1

@@ -44,7 +44,7 @@ OPEN_FILES = (65_536, 10_240)
 """The first of these limits that the system grants."""
 
 LIGHT = frozenset({("POST", "/api/sims/{sim_id}/heartbeat")})
-"""One write to the table, without an fsync, and nearly all of what a fleet sends."""
+"""One transaction on the table, and nearly all of what a fleet sends."""
 
 _FILE_PATH = re.compile(r"/api/sims/[^/]+/files/[^/]+/?")
 
@@ -88,7 +88,7 @@ def serve(host: str, port: int, data_dir: Path) -> None:
         token, is_new_to_the_user = _token(engine.data_dir)
         _configure(token)
         app_module = _load_app(engine)
-        gateway = _gateway(app_module.app)
+        gateway = _gateway(app_module.app, engine)
         stack.callback(gateway.pool.shutdown, wait=False, cancel_futures=True)
         stack.enter_context(_schedule(app_module, interval))
         files = _raise_file_limit()
@@ -227,10 +227,10 @@ def _send_once(client: Any) -> None:
     client.meta.events.unregister(f"needs-retry.{service}", unique_id=f"retry-config-{service}")
 
 
-def _gateway(app: Any) -> Gateway:
+def _gateway(app: Any, engine: Engine) -> Gateway:
     from chalicelib.http import authorized
 
-    return Gateway(app, authorized=authorized, limit=_limit, light=LIGHT)
+    return Gateway(app, authorized=authorized, limit=_limit, light=LIGHT, free=lambda: engine.tables.guard.is_free)
 
 
 def _limit(method: str, path: str) -> int:
@@ -322,7 +322,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
-        self.should_exit |= _stopped_early.is_set()
+        self.should_exit |= _stopped_early
         yield
 
     def _stop(self) -> None:
@@ -368,12 +368,14 @@ def _serve(gateway: Gateway, listener: socket.socket, ready: Callable[[], None],
     asyncio.run(_Server(config, ready).serve(sockets=[listener]))
 
 
-_stopped_early = threading.Event()
+_stopped_early = False
+"""Not an Event: a second signal inside its `set` would wait for ever for the first one's lock."""
 
 
 def _stop_early(number: int, frame: FrameType | None) -> NoReturn:
     """Nothing is served yet. Where this comes, in a library or a finalizer, may be one that lets no exception out."""
-    _stopped_early.set()
+    global _stopped_early
+    _stopped_early = True
     raise SystemExit(0)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ministack.core.responses import AccountRegionScopedDict, request_scope
 from ministack.services import dynamodb
 
-from cascade.serve.durable import ACCOUNT, Answer, Database, Guard, drive, open_database, write
+from cascade.serve.durable import ACCOUNT, Answer, Checkpoints, Database, Guard, drive, open_database, write
 from cascade.serve.packed import Item, Items, Partition, partition_of, window
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class _SettingsOfNobody(AccountRegionScopedDict):  # type: ignore[misc]  # minis
 
 
 class _Copying:
-    """The module `copy` as ministack uses it: an item, of plain dicts and strings, is copied in a twentieth of the time."""
+    """The module `copy` as ministack uses it: an item, of plain dicts and strings, is copied in a quarter of the time."""
 
     @staticmethod
     def deepcopy(value: Any) -> Any:
@@ -68,7 +68,7 @@ class _Copying:
 
 
 def _is_plain(text: Any) -> bool:
-    """Whether a number is a whole one in DynamoDB's canonical form, as nearly all are; finding that form takes 20 us."""
+    """Whether a number is a whole one in DynamoDB's canonical form, as nearly all are; finding that form takes 3 us."""
     return type(text) is str and len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() and text[0] != "0"
 
 
@@ -93,6 +93,7 @@ class TableStore:
         # The value is the table and the item before the first change of this request.
         self._changed: dict[Key, tuple[dict[str, Any], Item | None]] = {}
         self._database: Database | None = None
+        self._checkpoints: Checkpoints | None = None
         self._is_small = False
         self._stop = threading.Event()
         self._remover = threading.Thread(target=self._remove_expired_forever, name="expiry", daemon=True)
@@ -106,6 +107,8 @@ class TableStore:
     def open(self) -> None:
         """Open the database and take over ministack's write points and its lock."""
         self._database = open_database(self.path, SCHEMA)
+        self._checkpoints = Checkpoints(self._database, self.path, self.guard)
+        self._checkpoints.start()
         dynamodb._set_item = self._set_item
         dynamodb._remove_item = self._remove_item
         dynamodb._items_replaced = self._items_replaced
@@ -125,6 +128,9 @@ class TableStore:
     def close(self) -> None:
         """Give ministack back its own functions, without any tables, and close the database."""
         self._stop.set()
+        if self._checkpoints:
+            self._checkpoints.stop()
+            self._checkpoints = None
         with self.guard:
             dynamodb.reset()
             for name, own in self._own.items():

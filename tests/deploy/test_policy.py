@@ -9,10 +9,11 @@ from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 from cascade import sample_log
-from chalicelib import blobs, files, http, settings, stored, sweep
+from chalicelib import blobs, files, http, settings, stored, sweep, table
 from tests import aws, rights
 from tests.aws import Api
 from tests.conftest import Clock
+from tests.contract import faults
 from tests.rights import Grant, Need
 
 # Lambda itself writes what a function prints, and sends the events that a function failed on.
@@ -184,3 +185,15 @@ def test_a_call_of_any_test_that_no_grant_covers_is_told_once(monkeypatch: pytes
     monkeypatch.setattr(rights, "_checked", set())
     assert rights.newly_refused() == {scan}
     assert rights.newly_refused() == set()
+
+
+@pytest.mark.parametrize("when", ["after", "sent twice"])
+def test_calls_of_the_app_are_seen_through_a_test_that_makes_them_fail(
+    api: Api, monkeypatch: pytest.MonkeyPatch, when: faults.When
+) -> None:
+    monkeypatch.setattr(rights, "SEEN", set())
+    table.client().scan(TableName=settings.table_name())  # a test's own
+    with faults.at(99, when):
+        table.get("a", "b")
+        table.client().scan(TableName=settings.table_name())
+    assert {Need("dynamodb:GetItem", rights.TABLE)} == rights.SEEN

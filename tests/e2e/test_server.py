@@ -348,6 +348,75 @@ server.run()
 """
 
 
+TWICE = """
+import os, signal, threading
+
+class Nagging(threading.Event):
+    armed = False
+
+    def set(self):
+        with self._cond:
+            if Nagging.armed:
+                os.kill(os.getpid(), signal.SIGINT)
+            self._flag = True
+            self._cond.notify_all()
+
+threading.Event = Nagging
+from cascade.serve import server
+
+signal.signal(signal.SIGINT, server._stop_early)
+Nagging.armed = True
+try:
+    server._stop_early(signal.SIGTERM, None)
+finally:
+    Nagging.armed = False
+"""
+
+
+def test_a_second_signal_inside_the_first_one_ends_it_too() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], timeout=30, check=False)
+    assert done.returncode == 0
+
+
+def test_the_paths_that_are_quick_here_are_there() -> None:
+    from app import ENDPOINTS
+    from cascade.serve.server import LIGHT
+
+    assert {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS} >= LIGHT
+
+
+QUICK = """
+import threading
+from cascade.serve import gateway, server
+
+load, call = server._load_app, gateway.Gateway._call
+
+def told(engine):
+    module = load(engine)
+    from chalicelib import table
+    table.client().meta.events.register("before-send", lambda **_: print("an HTTP request"))
+    return module
+
+def called(self, request, match, body):
+    print(request.method, match[0], threading.current_thread() is threading.main_thread(), flush=True)
+    return call(self, request, match, body)
+
+server._load_app, gateway.Gateway._call = told, called
+server.run()
+"""
+
+
+def test_a_heartbeat_takes_the_short_ways(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.arguments = ["-c", QUICK]
+    with server, server.client() as client:
+        sim = client.post("/api/runs", json={"name": "x", "sims": [{}]}).json()["sims"][0]["id"]
+        assert client.post(f"/api/sims/{sim}/heartbeat", json={"state": "running"}).status_code == 200
+        assert server.stop() == 0
+    said = [line for line in server.output if not line.startswith(("cascade is ready", "export"))]
+    assert said == ["POST /api/runs False\n", "POST /api/sims/{sim_id}/heartbeat True\n"]
+
+
 # What is there afterwards.
 
 

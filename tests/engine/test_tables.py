@@ -2,12 +2,13 @@
 
 import gc
 import random
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from botocore.config import Config
 from ministack.services import dynamodb
 
-from cascade.serve import table_store
+from cascade.serve import durable, table_store
 from cascade.serve.engine import Engine
 from tests.waiting import eventually
 
@@ -398,3 +399,86 @@ def test_an_update_that_makes_an_item_too_large_is_refused(engine: Engine) -> No
     assert everything(engine) == []
     client.update_item(**grow, ExpressionAttributeValues={":v": {"S": "x" * 900}})
     assert len(everything(engine)[0]) == 402
+
+
+# Checkpoints.
+
+
+def fill(client: Any, rows: int) -> None:
+    for i in range(rows):
+        client.put_item(TableName=TABLE, Item={**key(i), "data": {"S": "x" * 5000}})
+
+
+def rows_without_the_log(engine: Engine, folder: Path) -> int:
+    """What a copy of the database alone has."""
+    copied = folder / "copy.sqlite"
+    shutil.copyfile(engine.tables.path, copied)
+    with closing(sqlite3.connect(copied)) as database:
+        return int(database.execute("SELECT count(*) FROM items").fetchone()[0])
+
+
+@pytest.fixture
+def unattended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are made when a test says so."""
+    monkeypatch.setattr(durable, "CHECKPOINT_SECONDS", 3600.0)
+
+
+def checkpoints(engine: Engine) -> durable.Checkpoints:
+    assert engine.tables._checkpoints
+    return engine.tables._checkpoints
+
+
+def test_the_log_is_copied_beside_the_commits(unattended: None, engine: Engine, tmp_path: Path) -> None:
+    client = engine.client("dynamodb")
+    enough = durable.CHECKPOINT_CHANGES
+    checkpoints(engine)._copy()
+    before = rows_without_the_log(engine, tmp_path)
+    fill(client, enough - 1)
+    checkpoints(engine).check()
+    assert rows_without_the_log(engine, tmp_path) == before, "too early"
+    fill(client, enough)
+    assert rows_without_the_log(engine, tmp_path) == before, "within a commit"
+    checkpoints(engine).check()
+    assert rows_without_the_log(engine, tmp_path) == before + enough
+
+
+def test_a_log_that_grows_under_a_steady_load_begins_anew(
+    unattended: None, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = engine.client("dynamodb")
+    log = engine.tables.path.with_name("table.sqlite-wal")
+    fill(client, durable.CHECKPOINT_CHANGES)
+    monkeypatch.setattr(durable, "LOG_MAX_PAGES", 100)
+    copy, calm = durable.Checkpoints._copy, []
+
+    def copy_under_load(self: durable.Checkpoints) -> int:
+        calm.append(not engine.tables.guard.is_free)
+        copied = copy(self)
+        return copied if calm[-1] else log.stat().st_size // 4096  # as if something had been written meanwhile
+
+    monkeypatch.setattr(durable.Checkpoints, "_copy", copy_under_load)
+    checkpoints(engine).check()
+    assert calm == [False, True]
+    size = log.stat().st_size
+    fill(client, 50)
+    assert log.stat().st_size == size, "it is written from its start again"
+
+
+def test_checkpoints_outlive_a_failure(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    results: list[Any] = [sqlite3.OperationalError("disk I/O error"), None]
+    waited = threading.Event()
+
+    def check(_: durable.Checkpoints) -> None:
+        result = results.pop(0) if results else waited.set()
+        if result:
+            raise result
+
+    monkeypatch.setattr(durable.Checkpoints, "check", check)
+    monkeypatch.setattr(durable, "CHECKPOINT_SECONDS", 0.01)
+    made = durable.Checkpoints(engine.tables._open_database(), engine.tables.path, engine.tables.guard)
+    made.start()
+    assert waited.wait(30)
+    made.stop()
+    assert "disk I/O error" in caplog.text

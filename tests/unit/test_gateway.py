@@ -1,16 +1,19 @@
 """The gateway and its protocol over real sockets, with an app of the test's own and limits that are soon reached."""
 
+import gzip
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chalice.app import Chalice
 
+from cascade.serve import gateway
 from cascade.serve.gateway import LIGHT_BYTES, Gateway
 from cascade.serve.protocol import JsonProtocol
 from chalicelib import http
@@ -364,16 +367,58 @@ def test_a_client_that_sends_all_before_it_reads_gets_an_early_answer(app: App) 
         assert connection.response()[0] == 401
 
 
-def test_only_what_is_light_is_answered_in_the_loop(app: App) -> None:
-    threads = []
+LIGHT = {("PUT", "/files/{name}")}
+
+
+def on_threads(app: App) -> list[bool]:
+    """Filled with whether each request was answered on a thread."""
+    seen: list[bool] = []
 
     def answer(_: Request) -> dict[str, Any]:
-        threads.append(threading.current_thread().name)
+        seen.append(threading.current_thread().name.startswith("lambda"))
         return {}
 
     app.answer = answer
-    with app.served(light={("PUT", "/files/{name}")}) as url, Connection(url) as connection:
-        for size in (LIGHT_BYTES, LIGHT_BYTES + 1):
-            assert connection.ask(put(size) + "a" * size)[0] == 200
+    return seen
+
+
+def test_only_what_is_light_is_answered_in_the_loop(app: App) -> None:
+    seen = on_threads(app)
+    packed = gzip.compress(b"abc").decode("latin-1")
+    with app.served(light=LIGHT) as url, Connection(url) as connection:
+        for body in ("a" * LIGHT_BYTES, "a" * (LIGHT_BYTES + 1), packed):
+            assert connection.ask(put(len(body)) + body)[0] == 200
         assert connection.ask(GET)[0] == 200
-    assert [name.startswith("lambda") for name in threads] == [False, True, True]
+    assert seen == [False, True, True, True]
+
+
+def test_what_would_wait_for_another_is_answered_on_a_thread(app: App) -> None:
+    seen, free = on_threads(app), iter([True, False, True])
+    with app.served(light=LIGHT, free=lambda: next(free)) as url, Connection(url) as connection:
+        for _ in range(3):
+            assert connection.ask(put(3) + "abc")[0] == 200
+    assert seen == [False, True, False]
+
+
+def test_what_took_long_in_the_loop_is_kept_out_of_it_for_a_while(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, now = on_threads(app), [1000.0]
+    monkeypatch.setattr(gateway, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    quick, times = app.answer, [0.0]
+
+    def slow(request: Request) -> Any:
+        now[0] += times[-1]
+        return quick(request)
+
+    app.answer = slow
+    with app.served(light=LIGHT) as url, Connection(url) as connection:
+        for took, then in (
+            (gateway.SLOW_SECONDS, 0.0),
+            (10.0, 0.0),  # as another process that locks the database makes it
+            (0.0, 10 * gateway.SLOW_FACTOR - 0.001),
+            (0.0, 0.001),
+            (0.0, 0.0),
+        ):
+            times.append(took)
+            assert connection.ask(put(3) + "abc")[0] == 200
+            now[0] += then
+    assert seen == [False, False, True, True, False]
