@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks import load
@@ -73,6 +74,14 @@ class Server:
 
         return load.run(self.url, self.token, CONNECTIONS, SECONDS, chunk)
 
+    def mixed(self) -> load.Load:
+        """Heartbeats, while chunks are sent on as many connections again."""
+        with ThreadPoolExecutor(1) as other:
+            chunks = other.submit(self.chunk_load)
+            beats = self.heartbeats()
+            chunks.result()
+        return beats
+
     def upload(self, body: bytes) -> float:
         """Seconds of one PUT."""
         connection = load.Connection(self.url, self.token)
@@ -104,6 +113,7 @@ def measure(servers: dict[str, Server]) -> None:
     """All rows."""
     beats: dict[str, list[load.Load]] = {name: [] for name in servers}
     chunks: dict[str, list[load.Load]] = {name: [] for name in servers}
+    both: dict[str, list[load.Load]] = {name: [] for name in servers}
     puts: dict[str, list[float]] = {name: [] for name in servers}
     for server in servers.values():
         server.heartbeats()  # warm
@@ -113,6 +123,9 @@ def measure(servers: dict[str, Server]) -> None:
     for _ in range(ROUNDS):
         for name, server in servers.items():
             chunks[name].append(server.chunk_load())
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            both[name].append(server.mixed())
     idle = {name: server.memory("VmRSS") for name, server in servers.items()}
     body = os.urandom(64 * MIB)
     for _ in range(ROUNDS):
@@ -139,6 +152,7 @@ def measure(servers: dict[str, Server]) -> None:
 
     rows("heartbeats", ("300, and the plain one's", "under 100"), beats)
     rows("chunks of 200 lines", ("150", ""), chunks)
+    rows("heartbeats beside such chunks on 8 more connections,", ("", "under 100"), both)
     put = {name: statistics.median(each) for name, each in puts.items()}
     print(
         f"| PUT of 64 MiB, s | 1.5 | {put['cascade']:.2f} | {put['plain']:.2f} | {put['cascade'] / put['plain']:.2f} |"
