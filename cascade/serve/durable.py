@@ -3,7 +3,8 @@
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,9 @@ ACCOUNT = "000000000000"
 """The one account that owns what is kept; it is ministack's own default."""
 
 
+BUSY_SECONDS = 1.0
+"""A write waits so long for another process to unlock the database, and is then refused. There should be none: the folder
+has a lock of its own."""
 CHECKPOINT_SECONDS = 1.0
 CHECKPOINT_CHANGES = 250
 """So many changed rows are some 1,000 pages in the log, SQLite's own measure of when it is time."""
@@ -37,10 +41,15 @@ class Guard:
         self._commit = commit
         self._rollback = rollback
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nobody is inside, at this moment."""
-        return self._depth == 0
+    @contextmanager
+    def held_if_free(self) -> Iterator[bool]:
+        """Keep everybody else out for the block, unless somebody is inside already; says whether. It commits nothing itself."""
+        free = self._lock.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._lock.release()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -114,7 +123,9 @@ def open_database(path: Path, schema: str) -> Database:
     the process, and a power cut can take the last moments' commits but never leaves a torn one.
     """
     path.touch(mode=0o600)
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10, factory=Database)
+    database = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, factory=Database
+    )
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")

@@ -19,7 +19,7 @@ from collections.abc import (
     MutableMapping,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ class Gateway:
             refuse it in its own order of checks; the rest is dropped and the connection closed.
         light: methods and resource paths of requests that take so little time that a thread for them, and the way there
             and back, would take as much again. They are answered in the event loop, unless they have to wait.
-        free: whether a light request would not wait for another one now.
+        hold: keeps off for its block whatever a light request may have to wait for, and says whether it could at once.
         threads: how many other requests are handled at a time.
         stall_seconds, memory_bytes: for tests.
     """
@@ -151,7 +151,7 @@ class Gateway:
         authorized: Callable[[Mapping[str, str]], bool],
         limit: Callable[[str, str], int],
         light: Container[tuple[str, str]] = (),
-        free: Callable[[], bool] = lambda: True,
+        hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
         threads: int = THREADS,
         stall_seconds: float = STALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
@@ -165,7 +165,7 @@ class Gateway:
         self.authorized = authorized
         self.limit = limit
         self.light = light
-        self.free = free
+        self.hold = hold
         self._threads_until = 0.0
         self.stall_seconds = stall_seconds
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="lambda")
@@ -238,11 +238,12 @@ class Gateway:
         except TimeoutError:
             raise Stalled from None
 
-    async def _take(self, send: Send, piece: bytes, *, more: bool) -> None:
-        """Have the client take a piece of the answer. Raises Stalled when it does not."""
+    async def _take(self, send: Send, *messages: Message) -> None:
+        """Have the client take parts of an answer. Raises Stalled when it does not, nor what was sent before them."""
         try:
             async with asyncio.timeout(self.stall_seconds):
-                await send({"type": "http.response.body", "body": piece, "more_body": more})
+                for message in messages:
+                    await send(message)
         except TimeoutError:
             raise Stalled from None
 
@@ -252,12 +253,8 @@ class Gateway:
         match = self._resources.match(request.path)
         answer: Answer
         if match:
-            if self._is_light(request, match, body):
-                begun = time.monotonic()
-                answer = self._call(request, match, body)
-                self._stay_out_of_the_loop(begun)
-            else:
-                answer = await self._on_a_thread(self._call, request, match, body)
+            at_once = self._in_the_loop(request, match, body) if self._is_light(request, match, body) else None
+            answer = at_once or await self._on_a_thread(self._call, request, match, body)
         elif self.authorized(request.last_values):
             answer = Answer.error(404, "not found")
         else:
@@ -269,20 +266,25 @@ class Gateway:
         return answer
 
     def _is_light(self, request: HttpRequest, match: Match, body: Body) -> bool:
-        """Whether a request is answered in the loop, which nobody else can use meanwhile."""
         return (
             (request.method, match[0]) in self.light
             and len(body.data) <= LIGHT_BYTES
             and not body.data.startswith(GZIP)  # which may be a bomb
             and time.monotonic() >= self._threads_until
-            and self.free()
         )
 
-    def _stay_out_of_the_loop(self, begun: float) -> None:
-        """For a while, if what was light took long since `begun`: it waited for a disk or a lock, and so may the next."""
-        ended = time.monotonic()
+    def _in_the_loop(self, request: HttpRequest, match: Match, body: Body) -> Answer | None:
+        """The answer, while nobody else can use the loop; None if it would have to wait for somebody."""
+        with self.hold() as free:
+            if not free:
+                return None
+            begun = time.monotonic()
+            answer = self._call(request, match, body)
+            ended = time.monotonic()
         if ended - begun > SLOW_SECONDS:
+            # It waited for a disk or a lock, and so may the next.
             self._threads_until = ended + SLOW_FACTOR * (ended - begun)
+        return answer
 
     async def _on_a_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         self.running += 1
@@ -315,18 +317,19 @@ class Gateway:
             # It knows no chunks, so it must be told the length.
             answer.body = answer.first + await self._on_a_thread(b"".join, answer.body)
         headers = _with_length(answer, request.method)
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         if isinstance(answer.body, bytes) and len(answer.body) <= PIECE_BYTES and not rest:
             # Nearly every answer.
-            return await self._take(send, b"" if silent else answer.body, more=False)
+            return await self._take(send, start, _body_part(b"" if silent else answer.body, more=False))
+        await self._take(send, start)
         async with aclosing(self._pieces(answer)) as pieces:
             async for piece in pieces:
                 if silent:
                     break
-                await self._take(send, piece, more=True)
+                await self._take(send, _body_part(piece, more=True))
         if rest and not request.expects_continue:
             await _drop(rest)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._take(send, _body_part(b"", more=False))
         return None
 
     async def _pieces(self, answer: Answer) -> AsyncGenerator[bytes, None]:
@@ -344,6 +347,10 @@ class Gateway:
             close = getattr(answer.body, "close", None)
             if close:
                 await self._on_a_thread(close)
+
+
+def _body_part(piece: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": piece, "more_body": more}
 
 
 def _with_length(answer: Answer, method: str) -> list[tuple[bytes, bytes]]:

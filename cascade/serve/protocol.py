@@ -2,11 +2,14 @@
 
 import asyncio
 import socket
+from collections.abc import Sized
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cascade.serve.lambda_event import error_body
 
@@ -76,6 +79,19 @@ class OneSend:
         self._transport.close()
 
 
+class _Flow(FlowControl):
+    """Reads no further while requests wait that were read already: else each answer would bring in a thousand more of them."""
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        """Read on, if nothing waits."""
+        if not self._waiting:
+            super().resume_reading()
+
+
 class JsonProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -100,6 +116,7 @@ class JsonProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there; its first request must follow soon."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self.transport = cast(asyncio.Transport, OneSend(transport, self.loop))
         # asyncio does so only for sockets made with an explicit protocol number. Without it the second write of an
         # answer, its body, waits for the client's delayed acknowledgement: 40 ms.
@@ -153,9 +170,9 @@ class JsonProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
             self._refuse(431, "the request's headers are too large")
         if not self._refused:
-            # ASGI has no way to drop a connection whose client does not take its answer.
-            cast(Any, self.scope)["extensions"] = {"cascade.abort": self.transport.abort}
             super().on_headers_complete()
+            # ASGI has no way to drop a connection whose client does not take its answer.
+            cast(Any, self.scope)["extensions"] = {"cascade.abort": partial(self._abort, self.cycle)}
 
     def on_body(self, body: bytes) -> None:
         """Part of a body."""
@@ -189,6 +206,11 @@ class JsonProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         else:
             self._refuse(400, "not a valid HTTP request")
+
+    def _abort(self, cycle: RequestResponseCycle) -> None:
+        # uvicorn would tell it only to the last request that came.
+        cycle.disconnected = True
+        self.transport.abort()
 
     def _start_head_timer(self) -> None:
         if not self._head_timer:

@@ -230,7 +230,7 @@ def _send_once(client: Any) -> None:
 def _gateway(app: Any, engine: Engine) -> Gateway:
     from chalicelib.http import authorized
 
-    return Gateway(app, authorized=authorized, limit=_limit, light=LIGHT, free=lambda: engine.tables.guard.is_free)
+    return Gateway(app, authorized=authorized, limit=_limit, light=LIGHT, hold=engine.tables.guard.held_if_free)
 
 
 def _limit(method: str, path: str) -> int:
@@ -376,6 +376,8 @@ def _stop_early(number: int, frame: FrameType | None) -> NoReturn:
     """Nothing is served yet. Where this comes, in a library or a finalizer, may be one that lets no exception out."""
     global _stopped_early
     _stopped_early = True
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)  # it is ending
     raise SystemExit(0)
 
 

@@ -452,7 +452,7 @@ def test_a_log_that_grows_under_a_steady_load_begins_anew(
     copy, calm = durable.Checkpoints._copy, []
 
     def copy_under_load(self: durable.Checkpoints) -> int:
-        calm.append(not engine.tables.guard.is_free)
+        calm.append(engine.tables.guard._depth > 0)
         copied = copy(self)
         return copied if calm[-1] else log.stat().st_size // 4096  # as if something had been written meanwhile
 
@@ -482,3 +482,25 @@ def test_checkpoints_outlive_a_failure(
     assert waited.wait(30)
     made.stop()
     assert "disk I/O error" in caplog.text
+
+
+def test_a_guard_is_held_if_it_is_free_and_its_commits_stay_where_they_were() -> None:
+    commits: list[str] = []
+    guard = durable.Guard(lambda: commits.append("commit"), lambda: commits.append("rollback"))
+    with guard.held_if_free() as free:
+        assert free
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(lambda: enters(guard)).result() is False
+        with guard:
+            assert commits == []
+        assert commits == ["commit"]
+    with guard, ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: enters(guard)).result() is False
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: enters(guard)).result() is True
+    assert commits == ["commit"] * 2
+
+
+def enters(guard: durable.Guard) -> bool:
+    with guard.held_if_free() as free:
+        return free

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +160,42 @@ def test_a_client_that_does_not_take_its_answer_is_let_go(app: App, caplog: Any)
             got = got[-10:] + piece
         assert not got.endswith(b"0\r\n\r\n")
     assert caplog.text == ""
+
+
+def test_a_client_that_takes_none_of_many_answers_is_let_go(app: App, caplog: Any) -> None:
+    """Each of them fits into what the connection may hold; the one after it does not begin."""
+    lost = threading.Event()
+
+    class Watched(JsonProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    app.answer = lambda _: {"a": "a" * 100_000}
+    with app.served(Watched, stall_seconds=0.2) as url, Connection(url) as connection:
+        connection.send(GET * 200)
+        assert lost.wait(20)
+    assert caplog.text == ""
+
+
+def test_requests_that_wait_for_their_turn_are_few(app: App) -> None:
+    """A client that sends many at once has them read as they are answered."""
+    waiting = []
+
+    class Watched(JsonProtocol):
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            waiting.append(len(self.pipeline))
+
+    many, request = 3000, f"GET /nothing HTTP/1.1\r\n{AUTH}X-A: {'a' * 900}\r\n\r\n"
+    with app.served(Watched) as url, Connection(url) as connection, ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(connection.send, request * many)
+        for _ in range(many):
+            assert connection.response()[0] == 404
+        sent.result()
+    assert len(waiting) == many
+    # asyncio reads 256 KiB at a time.
+    assert max(waiting) <= 2 * 256 * 1024 / len(request)
 
 
 def test_a_client_that_leaves_stops_the_answer_it_does_not_take(app: App) -> None:
@@ -394,7 +430,7 @@ def test_only_what_is_light_is_answered_in_the_loop(app: App) -> None:
 
 def test_what_would_wait_for_another_is_answered_on_a_thread(app: App) -> None:
     seen, free = on_threads(app), iter([True, False, True])
-    with app.served(light=LIGHT, free=lambda: next(free)) as url, Connection(url) as connection:
+    with app.served(light=LIGHT, hold=lambda: nullcontext(next(free))) as url, Connection(url) as connection:
         for _ in range(3):
             assert connection.ask(put(3) + "abc")[0] == 200
     assert seen == [False, True, False]
