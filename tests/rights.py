@@ -95,15 +95,13 @@ def _s3(operation: str, request: dict[str, Any]) -> Iterator[Need]:
 def _is_the_apps() -> bool:
     """Whether a call comes from the app, not from a test or the local engine.
 
-    Between the app and the SDK, or inside it, there may be a test's own function that makes calls fail.
+    Inside the SDK there may be a test's own function that makes calls fail.
     """
     frame: FrameType | None = sys._getframe(2)
     outside = ""
     while frame and (outside := str(frame.f_globals["__name__"])).startswith(("botocore.", "tests.")):
         before = str(frame.f_back.f_globals["__name__"]) if frame.f_back else ""
-        if outside.startswith("tests.") and not before.startswith(
-            ("botocore.", "chalicelib.table", "chalicelib.blobs")
-        ):
+        if outside.startswith("tests.") and not before.startswith("botocore."):
             return False
         frame = frame.f_back
     return outside.startswith(("chalicelib.", "aws_lambda_powertools.", "infra.edge."))

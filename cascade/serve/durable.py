@@ -171,7 +171,7 @@ class Checkpoints(threading.Thread):
         changes = self._database.total_changes
         if changes - self._copied < CHECKPOINT_CHANGES:
             return
-        self._copied = changes
+        self._copied = changes  # also where the copy fails: nothing is lost by that, and it is not said every second
         if self._copy() > LOG_MAX_PAGES:
             # The log begins anew once all of it is copied. Under a steady load that never happens beside the commits; what
             # is left now is little.

@@ -137,8 +137,8 @@ class Gateway:
         authorized: whether a request's headers let its sender in. Asked before a large body is read; the app asks too.
         limit: largest body of a method and a path in bytes, inclusive. Of a larger one the app gets one byte more, to
             refuse it in its own order of checks; the rest is dropped and the connection closed.
-        light: methods and resource paths of requests that take so little time that a thread for them, and the way there
-            and back, would take as much again. They are answered in the event loop, unless they have to wait.
+        light: methods and resource paths of requests that take so little time that the way to a thread and back is a good
+            part of it. They are answered in the event loop, unless they have to wait.
         hold: keeps off for its block whatever a light request may have to wait for, and says whether it could at once.
         threads: how many other requests are handled at a time.
         stall_seconds, memory_bytes: for tests.

@@ -102,12 +102,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture
 def sim(client: httpx.Client) -> str:
     return str(client.post("/api/runs", json={"name": "example", "sims": [{}]}).json()["sims"][0]["id"])
 

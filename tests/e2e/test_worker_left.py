@@ -28,12 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
 class One:
     """A run of one sim and a spool."""
 
