@@ -39,10 +39,15 @@ bench: $(VENV)/dev.stamp
 
 # Looks up the known weaknesses of what the project depends on. It asks a public service, so it is no part of `make test`,
 # and --strict: where that service is not reached, pip-audit would else call it a success to have looked nothing up.
-audit:
+# With ADVISORIES=../advisory-database, a checkout of pypa/advisory-database, it asks nobody.
+audit: $(if $(ADVISORIES),$(VENV)/dev.stamp)
+ifdef ADVISORIES
+	@$(BIN)/python -m infra.audit '$(ADVISORIES)'
+else
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/pip install --disable-pip-version-check --quiet pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --progress-spinner off .
+endif
 
 clean:
 	rm -rf $(VENV) $(VENV)-audit build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
