@@ -2,12 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# chalice packs with these, and a new environment has the ones that its Python brought, with known weaknesses. They are no
+# requirements of the package: that would take them from whatever else is in a user's environment.
+PACKERS := 'pip>=26.2,<26.3' 'setuptools>=83,<85'
 
 .PHONY: run demo test check fmt bench audit clean
 
 $(VENV)/run.stamp: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Cascade needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade $(PACKERS)
 	$(BIN)/pip install --disable-pip-version-check --quiet --editable .
 	touch $@
 
