@@ -206,13 +206,20 @@ def told(call: Any, **request: Any) -> Any:
         answer = call(**request)
     except ClientError as error:
         answer = {**error.response, "raised": type(error).__name__}
+        for name in ("message", "Message"):  # some errors say again what is under `Error`
+            answer.pop(name, None)
     answer["ResponseMetadata"] = answer["ResponseMetadata"]["HTTPStatusCode"]
     return answer
 
 
 def walk(client: Any) -> list[Any]:
     table: Any = {"TableName": "cascade"}
-    item = {**KEY, "n": {"N": "7"}, "raw": {"B": b"\x00\xff"}, "deep": {"M": {"l": {"L": [{"NULL": True}]}}}}
+    item = {
+        **KEY,
+        "n": {"N": "7"},
+        "raw": {"B": b"\x00\xff"},
+        "deep": {"M": {"B": {"L": [{"NULL": True}, {"B": b"\x01"}]}}},
+    }
     taken = {"ConditionExpression": "attribute_not_exists(pk)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     add = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}, "Key": KEY}
     query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": KEY["pk"]}}
