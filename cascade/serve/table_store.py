@@ -5,10 +5,11 @@ import gc
 import json
 import logging
 import marshal
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,13 @@ from ministack.core.responses import AccountRegionScopedDict, request_scope
 from ministack.services import dynamodb
 
 from cascade.serve.durable import ACCOUNT, Answer, Checkpoints, Database, Guard, drive, open_database, write
-from cascade.serve.packed import Item, Items, Partition, partition_of, window
+from cascade.serve.packed import PAGE_BYTES, Item, Items, Partition, partition_of, whole_answer, window
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str, str]
 """Table name, partition key, sort key."""
 
-PAGE_BYTES = 1024 * 1024
-"""DynamoDB's own bound of a query's page."""
 EXPIRY_SECONDS = 60.0
 """How often items whose time to live is over are removed."""
 EXPIRY_ROWS = 1000
@@ -168,30 +167,23 @@ class TableStore:
     ) -> Answer:
         """ministack's own handler, made durable, for a request whose account and region are set."""
         try:
-            with self.guard, _no_garbage_collection(), self._narrowed(headers.get("x-amz-target", ""), body):
+            with self.guard, _no_garbage_collection():
                 self._open_database()
+                found = self._queried(body) if headers.get("x-amz-target", "").endswith(".Query") else None
+                whole = whole_answer(*found) if found else None
+                if whole is not None:
+                    return 200, {"Content-Type": "application/x-amz-json-1.0"}, whole.encode()
                 self._is_small = len(body) <= SMALL_BYTES
-                status, answer_headers, answer = drive(self._own["handle_request"](method, path, headers, body, query))
+                with _narrowed(*found) if found else nullcontext():
+                    request = self._own["handle_request"](method, path, headers, body, query)
+                    status, answer_headers, answer = drive(request)
         except BaseException:
             self._forget_token(body)
             raise
         return status, answer_headers, answer if isinstance(answer, bytes) else answer.encode()
 
-    @contextmanager
-    def _narrowed(self, target: str, body: bytes) -> Iterator[None]:
-        """Show a query only the part of its partition that its page can come from."""
-        found = self._queried(body) if target.endswith(".Query") else None
-        if not found:
-            yield
-            return
-        partition, items = found
-        partition.window = items
-        try:
-            yield
-        finally:
-            partition.window = None
-
-    def _queried(self, body: bytes) -> tuple[Partition, Iterator[Item]] | None:
+    def _queried(self, body: bytes) -> tuple[Partition, Mapping[str, Any], re.Match[str], Mapping[str, Any]] | None:
+        """The partition that a query reads part of, the query, its parsed key condition and its table."""
         try:
             query = json.loads(body)
             table = dynamodb._tables.get(query.get("TableName"))
@@ -201,10 +193,7 @@ class TableStore:
             return None
         named = partition_of(query, table["pk_name"])
         partition = table["items"].get(named[0]) if named else None
-        if not named or partition is None:
-            return None
-        keys = window(partition, query, named[1], table["sk_name"])
-        return partition, _page((partition[sk] for sk in keys), query.get("Limit"))
+        return None if not named or partition is None else (partition, query, named[1], table)
 
     def _update_request_charge(self, *arguments: Any) -> int:
         """What an update is counted as, against the 400 KB that an item may have."""
@@ -304,6 +293,19 @@ class TableStore:
                         self._remove_item(table, pk, sk)
                         removed += 1
             return removed
+
+
+@contextmanager
+def _narrowed(
+    partition: Partition, query: Mapping[str, Any], match: re.Match[str], table: Mapping[str, Any]
+) -> Iterator[None]:
+    """Show a query only the part of its partition that its page can come from."""
+    keys = window(partition, query, match, table)
+    partition.window = _page((partition[sk] for sk in keys), query.get("Limit"))
+    try:
+        yield
+    finally:
+        partition.window = None
 
 
 def _page(items: Iterator[Item], limit: Any) -> Iterator[Item]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ministack.services import dynamodb
 
 from cascade.serve.engine import Engine
 from cascade.serve.packed import SORT_CACHE_MIN, Items, Partition
@@ -150,6 +151,29 @@ def test_every_query_answers_as_ministack_does(twins: Twins, condition: str) -> 
             if "LastEvaluatedKey" not in answer or pages > 100:
                 break
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_the_plainest_query_is_answered_from_the_texts(
+    twins: Twins, forward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pk = f"plain {forward}"
+    for i in range(3):
+        twins.put({"pk": {"S": pk}, "sk": {"S": f"a#{i}"}, "ä": {"M": {"B": {"B": b"\xff"}}}})
+    request: dict[str, Any] = {
+        "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
+        "ExpressionAttributeValues": {":pk": {"S": pk}, ":first": {"S": "a#"}, ":last": {"S": "a#1"}},
+        "ConsistentRead": True,
+        "ScanIndexForward": forward,
+    }
+    whole = [twins.query(**request), twins.query(**request, Limit=3)]
+    assert "LastEvaluatedKey" in twins.query(**request, Limit=2)
+    assert twins.query(**request | {"ExpressionAttributeValues": {":pk": {"S": pk}}})["error"]
+    monkeypatch.delattr(dynamodb, "_query")
+    for answer, more in zip(whole, ({}, {"Limit": 3}), strict=True):
+        got = twins.client.query(TableName="cascade", **request, **more)
+        del got["ResponseMetadata"]
+        assert got == answer
 
 
 def test_pages_end_at_a_megabyte_as_ministacks_do(twins: Twins) -> None:
