@@ -247,6 +247,8 @@ class _Run:
         new |= {name: total for name, total in (("cycles", cycles), ("insns", insns)) if total is not None}
         if gap:
             new["gaps"] = self.gaps + 1
+        # What the cursor has there already need not be said again: the condition holds it to where it was read.
+        new = {name: value for name, value in new.items() if (self.log or {}).get(name) != value}
         # Some of these names are words of DynamoDB's own, so all go by alias.
         expression = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
         names = {f"#{name}": name for name in new}

@@ -219,6 +219,37 @@ def test_a_large_chunk_costs_one_object_more_and_is_not_read_again(api: Api) -> 
         assert seen == {"Query": 1, "PutObject": 1, "PutItem": 1, "UpdateItem": 1}
 
 
+@pytest.mark.in_process
+def test_a_move_of_the_cursor_says_what_changed_and_no_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = api.new_sim()
+    update, said = table.update, list[set[str]]()
+
+    def noted(pk: str, sk: str, expression: str, values: Any, *more: Any, **named: Any) -> Any:
+        said.append({name.removeprefix(":") for name in values if not name.startswith(":was_")})
+        return update(pk, sk, expression, values, *more, **named)
+
+    monkeypatch.setattr(table, "update", noted)
+    for seq, lines in enumerate((["a"], ["bb", "cc"], [], ["kernel_name = k"])):
+        send(api, sim, seq, lines)
+    assert {"next_seq", "line", "state", "kernels", "tail"} < said[0]
+    assert said[1:] == [
+        {"next_seq", "chunks", "lines", "bytes"},
+        {"next_seq", "chunks"},
+        {"next_seq", "chunks", "lines", "bytes", "state"},
+    ]
+    log = table.get(sim, "a#log")
+    assert log is not None
+    assert [log[name] for name in ("next_seq", "line", "kernels", "tail", "chunks", "lines", "bytes")] == [
+        4,
+        0,
+        0,
+        0,
+        4,
+        4,
+        20,
+    ]
+
+
 # Reading.
 
 
