@@ -99,7 +99,7 @@ class TableStore:
         replaced = ("_set_item", "_remove_item", "_items_replaced", "_lock", "_ttl_settings", "_txn_token_store")
         reading = (
             *("copy", "_tokenize", "_condition_syntax_error"),
-            *("_ddb_canonicalize_number", "_number_size_bytes", "_update_request_charge"),
+            *("_ddb_canonicalize_number", "_number_error", "_number_size_bytes", "_update_request_charge"),
         )
         self._own = {name: getattr(dynamodb, name) for name in (*replaced, *reading, "handle_request")}
 
@@ -117,7 +117,7 @@ class TableStore:
         tokens = _remembering(self._own["_tokenize"])
         dynamodb._tokenize = lambda expression: list(tokens(expression))
         dynamodb.copy = _Copying
-        for name in ("_condition_syntax_error", "_number_size_bytes"):
+        for name in ("_condition_syntax_error", "_number_size_bytes", "_number_error"):
             setattr(dynamodb, name, _remembering(self._own[name]))
         dynamodb._update_request_charge = self._update_request_charge
         canonical = self._own["_ddb_canonicalize_number"]
