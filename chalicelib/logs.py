@@ -6,8 +6,8 @@ was, and the kernels found on the way are written in the same transaction, so a 
 retry, a racing request or the sweep changes nothing.
 
 Who parses: the request that delivers the chunk at the cursor, with the lines in hand. A chunk that comes early raises
-`ahead` on the cursor; whoever moves the cursor sees `ahead` in the answer and goes on through what is stored. Both are
-writes to one item, so either the mover sees the mark or the marker sees the move: no wake-up is lost.
+`ahead` on the cursor; whoever moves the cursor to where somebody waits must know of it, and goes on through what is
+stored. Both are writes to one item, so either the mover sees the mark or the marker sees the move: no wake-up is lost.
 
 A gap that is still open when a finished sim has been silent for the heartbeat timeout is stepped over by the sweep: the
 cursor moves behind it, the torn block is dropped, and an item `g#<first>` remembers what was stepped over.
@@ -200,9 +200,9 @@ class _Run:
 
     def __post_init__(self) -> None:
         log = self.log or {}
-        self.start: tuple[int, int] | None = (log["next_seq"], log["line"]) if "next_seq" in log else None
         self.next_seq: int = log.get("next_seq", 0)
         self.line: int = log.get("line", 0)
+        self.start = (self.next_seq, self.line)
         self.ahead: int = log.get("ahead", -1)
         self.totals = {name: log.get(name, 0) for name in ("chunks", "lines", "bytes")}
         self.committed: int = log.get("kernels", 0)
@@ -253,25 +253,31 @@ class _Run:
         expression = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
         names = {f"#{name}": name for name in new}
         values: Item = {f":{name}": value for name, value in new.items()}
-        condition = "attribute_not_exists(next_seq)"
-        if self.start:
-            condition = "next_seq = :was_seq AND line = :was_line"
-            values[":was_seq"], values[":was_line"] = self.start
+        condition = "next_seq = :was_seq AND line = :was_line"
+        values[":was_seq"], values[":was_line"] = self.start
+        if "next_seq" not in (self.log or {}):
+            condition = f"(attribute_not_exists(next_seq) OR {condition})"
+        if self.ahead < self.next_seq:
+            condition += " AND (attribute_not_exists(ahead) OR ahead < :next_seq)"
+            values[":next_seq"] = self.next_seq
         try:
             if self.kernels or gap:
                 extra = [self._page_op()] if self.kernels else []
                 extra += [table.put_op(gap)] if gap else []
-                update = table.update_op(self.sim_id, sims.LOG, expression, values, names, condition)
+                update = table.update_op(self.sim_id, sims.LOG, expression, values, names, condition, returns_old=True)
                 table.transact([update, *extra])
             else:
-                self.log = table.update(self.sim_id, sims.LOG, expression, values, names, condition, returns="ALL_NEW")
-        except (ConditionFailed, TransactionFailed):
+                table.update(self.sim_id, sims.LOG, expression, values, names, condition)
+        except (ConditionFailed, TransactionFailed) as failed:
+            old = (failed.old.get(0) if isinstance(failed, TransactionFailed) else failed.old) or {}
+            if (old.get("next_seq"), old.get("line")) == self.start and old.get(
+                "ahead", -1
+            ) >= self.next_seq > self.ahead:
+                self.ahead = old["ahead"]  # a chunk behind this one has come: move all the same, and go on through it
+                return self.commit(gap)
             return False
-        if self.kernels or gap:
-            # A transaction returns nothing, and `ahead` may have been raised before it: look again behind it.
-            metrics.count("Kernels", len(self.kernels))
-            self.log = table.get(self.sim_id, sims.LOG) or {}
-        self.ahead = (self.log or {}).get("ahead", -1)
+        metrics.count("Kernels", len(self.kernels))
+        self.log = (self.log or {}) | new | {"ahead": self.ahead}
         self.gaps += gap is not None
         self.start = (self.next_seq, self.line)
         self.committed += len(self.kernels)
