@@ -270,13 +270,13 @@ class _Run:
                 table.update(self.sim_id, sims.LOG, expression, values, names, condition)
         except (ConditionFailed, TransactionFailed) as failed:
             old = (failed.old.get(0) if isinstance(failed, TransactionFailed) else failed.old) or {}
-            if (old.get("next_seq"), old.get("line")) == self.start and old.get(
-                "ahead", -1
-            ) >= self.next_seq > self.ahead:
+            here = (old.get("next_seq"), old.get("line")) == self.start
+            if here and old.get("ahead", -1) >= self.next_seq > self.ahead:
                 self.ahead = old["ahead"]  # a chunk behind this one has come: move all the same, and go on through it
                 return self.commit(gap)
             return False
-        metrics.count("Kernels", len(self.kernels))
+        if self.kernels:
+            metrics.count("Kernels", len(self.kernels))
         self.log = (self.log or {}) | new | {"ahead": self.ahead}
         self.gaps += gap is not None
         self.start = (self.next_seq, self.line)
