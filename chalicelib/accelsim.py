@@ -28,6 +28,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypedDict
 
+from pydantic_core import to_json
+
 Number = int | float
 
 MAX_STATS: Final = 4_096
@@ -505,7 +507,7 @@ class Parser:
         """
         block = self._block
         packed = block.pack() if block else ""
-        return json.dumps(
+        return to_json(
             {
                 "v": STATE_VERSION,
                 "phase": self._phase,
@@ -520,9 +522,7 @@ class Parser:
                 "skip": self._skip,
                 "outcome": {name: getattr(self._outcome, name) for name in _OUTCOME},
             },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        ).decode()
 
     @classmethod
     def from_state(cls, state: str | bytes | Mapping[str, Any] | None) -> Parser:
