@@ -306,24 +306,25 @@ def test_a_shard_of_more_sims_than_one_request_reads_is_swept_whole(
     assert [sim for sim in fleet if table.get(sim, sims.HOT)["state"] == "running"] == [fleet[2]]  # type: ignore[index]
 
 
-def test_a_beat_between_the_sweeps_look_and_its_write_wins(
-    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("came", ["running", "succeeded", "failed", "cancelled"])
+def test_a_beat_or_an_end_between_the_sweeps_look_and_its_write_wins(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch, came: str
 ) -> None:
     sim = api.new_sim()
     beat(api, sim)
     clock.advance(TIMEOUT + 1)
     look = table.batch_get
 
-    def look_then_beat(*args: Any, **more: Any) -> Any:
+    def look_before_it_comes(*args: Any, **more: Any) -> Any:
         found = look(*args, **more)
         if any(key[0] == sim for key in found):
-            beat(api, sim)
+            bring(api, sim, came)
         return found
 
-    monkeypatch.setattr(table, "batch_get", look_then_beat)
+    monkeypatch.setattr(table, "batch_get", look_before_it_comes)
     assert sweep()["lost"] == 0
-    monkeypatch.undo()
-    assert (table.get(sim, sims.HOT) or {})["state"] == "running"
+    monkeypatch.setattr(table, "batch_get", look)
+    assert (table.get(sim, sims.HOT) or {})["state"] == came
 
 
 def test_the_sweep_marks_every_silent_sim_and_no_other(api: Api, clock: Clock) -> None:
