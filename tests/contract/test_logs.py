@@ -133,6 +133,39 @@ def test_a_repeat_with_other_lines_is_not_parsed(api: Api) -> None:
     assert kernels(api, sim) != parsed()
 
 
+@pytest.mark.in_process
+@pytest.mark.parametrize("large", [False, True])
+def test_of_two_chunks_that_both_found_no_other_the_first_stored_wins(
+    api: Api, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    sim, put = api.new_sim(), table.put
+    first, second = ([f"{name} {n * 7919 % 104729:x}" for n in range(20_000 if large else 1)] for name in "ab")
+
+    def put_second(*arguments: Any) -> None:
+        monkeypatch.setattr(table, "put", put)
+        send(api, sim, 0, first)
+        put(*arguments)
+
+    monkeypatch.setattr(table, "put", put_second)
+    send(api, sim, 0, second)
+    assert read(api, sim)["chunks"] == [{"seq": 0, "lines": first}]
+    assert len(versions("logs/")) == large
+
+
+@pytest.mark.in_process
+def test_a_repeat_with_other_lines_parses_those_that_a_request_stored_before_it_died(api: Api) -> None:
+    sim = api.new_sim()
+    with suppress(Died), dies_at(2, "after"):  # the put of the chunk; what would move the cursor is next
+        send(api, sim, 0, CHUNKS[0])
+    assert table.get(sim, logs.chunk_key(0))
+    assert table.get(sim, "a#log") is None
+    send(api, sim, 0, ["junk"])
+    for seq, lines in enumerate(CHUNKS[1:], 1):
+        send(api, sim, seq, lines)
+    assert read(api, sim)["chunks"][0]["lines"] == CHUNKS[0]
+    assert kernels(api, sim) == parsed()
+
+
 def test_a_lone_huge_seq_costs_nothing(api: Api) -> None:
     sim = api.new_sim()
     send(api, sim, LAST, ["last"])
@@ -410,6 +443,58 @@ def test_order_and_threads_change_nothing(api: Api, seed: int) -> None:
     assert api.get(f"/api/sims/{sim}").json()["kernels"] == 5
 
 
+@pytest.mark.in_process
+@pytest.mark.parametrize("late", range(len(CHUNKS)))
+def test_a_request_that_was_overtaken_moves_nothing_back(api: Api, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """Its chunk is parsed by a repeat, and all that follow it, before it gets to writing what it found."""
+    sim, commit = api.new_sim(), logs._Run.commit
+    for seq, lines in enumerate(CHUNKS[:late]):
+        send(api, sim, seq, lines)
+
+    def overtaken(*arguments: Any) -> bool:
+        monkeypatch.setattr(logs._Run, "commit", commit)
+        for seq, lines in enumerate(CHUNKS[late:], late):
+            send(api, sim, seq, lines)
+        return commit(*arguments)
+
+    monkeypatch.setattr(logs._Run, "commit", overtaken)
+    send(api, sim, late, CHUNKS[late])
+    assert kernels(api, sim) == parsed()
+    log = api.get(f"/api/sims/{sim}").json()["log"]
+    assert (log["chunks"], log["lines"], log["next_seq"]) == (len(CHUNKS), len(LINES), len(CHUNKS))
+    assert (table.get(sim, "a#log") or {})["next_seq"] == len(CHUNKS)
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("early", range(1, len(CHUNKS)))
+def test_a_chunk_that_comes_while_the_one_before_it_is_parsed_is_parsed_behind_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    """Its sender parses both, and is overtaken by the sender of the one before, who began before this one came."""
+    sim, other, commit = api.new_sim(), api.new_sim(), logs._Run.commit
+    for seq, lines in enumerate(CHUNKS[: early - 1]):
+        send(api, sim, seq, lines)
+    moved = []
+
+    def mover(*first: Any) -> bool:
+        def overtaken(*second: Any) -> bool:
+            monkeypatch.setattr(logs._Run, "commit", commit)
+            moved.append(commit(*first))
+            return commit(*second)
+
+        monkeypatch.setattr(logs._Run, "commit", overtaken)
+        send(api, sim, early, CHUNKS[early])
+        return moved[0]
+
+    monkeypatch.setattr(logs._Run, "commit", mover)
+    send(api, sim, early - 1, CHUNKS[early - 1])
+    assert len(moved) == 1
+    for seq, lines in enumerate(CHUNKS[: early + 1]):
+        send(api, other, seq, lines)
+    assert kernels(api, sim) == kernels(api, other)
+    assert (table.get(sim, "a#log") or {})["next_seq"] == early + 1
+
+
 def test_a_gap_holds_parsing_back(api: Api) -> None:
     sim = api.new_sim()
     for seq, lines in enumerate(CHUNKS):
@@ -429,8 +514,8 @@ def test_a_gap_of_a_finished_sim_tears_its_block_and_no_other(api: Api, clock: C
         if seq != hole:
             send(api, sim, seq, lines)
     api.post(f"/api/sims/{sim}/heartbeat", {"state": "succeeded"})
-    sweep()
     before = kernels(api, sim)
+    sweep()
     clock.advance(59)
     sweep()
     assert kernels(api, sim) == before
@@ -448,6 +533,19 @@ def test_a_gap_of_a_finished_sim_tears_its_block_and_no_other(api: Api, clock: C
     assert [key(k) for k in kernels(api, sim)] == found
     assert [chunk["lines"] for chunk in read(api, sim, "?limit=1000")["chunks"]] == CHUNKS
     assert api.get(f"/api/sims/{sim}").json()["log"]["missing"] == []
+
+
+def test_a_block_whose_first_row_is_in_the_gap_is_left_out(api: Api, clock: Clock) -> None:
+    """The rest of it would be a kernel by the looks."""
+    sim = api.new_sim()
+    _, name, *_ = (at for at, line in enumerate(LINES) if line.startswith("kernel_name = "))
+    send(api, sim, 0, LINES[:name])
+    send(api, sim, 2, LINES[name + 1 :])
+    api.post(f"/api/sims/{sim}/heartbeat", {"state": "succeeded"})
+    clock.advance(61)
+    sweep()
+    totals = [kernel["tot_sim_cycles"] for kernel in parsed()]
+    assert [kernel["tot_sim_cycles"] for kernel in kernels(api, sim)] == totals[:1] + totals[2:]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -489,6 +587,21 @@ def test_a_catch_up_that_died_is_finished_by_the_next(api: Api, call: int, when:
     send(api, sim, 0, CHUNKS[0])
     send(api, sim, len(CHUNKS), [])
     assert kernels(api, sim) == parsed()
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_request_that_died_within_a_chunk_of_many_kernels_is_made_good_by_its_retry(
+    api: Api, monkeypatch: pytest.MonkeyPatch, call: int, when: Any
+) -> None:
+    monkeypatch.setattr(logs, "KERNELS_PER_COMMIT", 2)
+    sim = api.new_sim()
+    with suppress(Died), dies_at(call, when):
+        send(api, sim, 0, LINES)
+    send(api, sim, 0, LINES)
+    assert kernels(api, sim) == parsed()
+    assert api.get(f"/api/sims/{sim}").json()["log"]["lines"] == len(LINES)
 
 
 def test_pages_of_kernels_follow_each_other(api: Api) -> None:
