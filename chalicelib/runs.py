@@ -118,7 +118,10 @@ def _recall(scope: str, key: str | None, fingerprint: str) -> Item | None:
         return None
     record = table.get(_idem_pk(scope, key), "-")
     if record and record["expires_at"] <= clock.now_us() // 1_000_000:
-        table.delete(record["pk"], "-", "expires_at = :seen", {":seen": record["expires_at"]})
+        try:
+            table.delete(record["pk"], "-", "expires_at = :seen", {":seen": record["expires_at"]})
+        except ConditionFailed:
+            return _recall(scope, key, fingerprint)  # somebody else removed it, and may have made the next one
         return None
     if record and record["fingerprint"] != fingerprint:
         raise Conflict("this Idempotency-Key was used with another body")

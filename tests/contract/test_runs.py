@@ -136,6 +136,31 @@ def test_a_key_is_forgotten_after_a_day(api: Api, clock: Clock) -> None:
     assert api.post("/api/runs", {"name": "y", "sims": [{}]}, headers=key("k")).json()["id"] != first["id"]
 
 
+@pytest.mark.parametrize("removed_by", ["a call", "time to live"])
+def test_a_key_whose_day_is_over_is_found_by_two_at_once(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch, removed_by: str
+) -> None:
+    """Both find the record of the day before, and the second finds it gone, or replaced, when it gets to removing it."""
+    body: dict[str, Any] = {"name": "x", "sims": [{}]}
+    old = api.post("/api/runs", body, headers=key("k")).json()["id"]
+    clock.advance(24 * 3600 + 2)
+    remove, others = table.delete, []
+
+    def overtaken(pk: str, sk: str, *condition: Any) -> None:
+        monkeypatch.setattr(table, "delete", remove)
+        if removed_by == "a call":
+            others.append(api.post("/api/runs", body, headers=key("k")).json()["id"])
+        else:
+            remove(pk, sk)
+        remove(pk, sk, *condition)
+
+    monkeypatch.setattr(table, "delete", overtaken)
+    answer = api.post("/api/runs", body, headers=key("k"))
+    assert answer.status == 201
+    assert answer.json()["id"] != old
+    assert set(others) <= {answer.json()["id"]}
+
+
 @pytest.mark.parametrize(
     ("value", "status"), [("", 422), ("x", 201), ("x" * 255, 201), ("x" * 256, 422), ("é", 422), ("a\tb", 422)]
 )
