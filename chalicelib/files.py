@@ -342,12 +342,17 @@ def complete(sim_id: str, name: str, upload_id: str) -> SimFile:
     if held and held["name"] == name and "drop" not in held:
         key = object_key(sim_id, name)
         for found, version in list(blobs.versions(key)):
-            if found == key and blobs.upload_of(key, version) == (held["size"], upload_id):
+            try:
+                is_its = found == key and blobs.upload_of(key, version) == (held["size"], upload_id)
+            except blobs.Gone:
+                continue  # replaced, or taken away, since it was listed
+            if is_its:
                 return commit(sim_id, name, upload_id, held["size"], version)
     # The event of the new object may have committed it just now.
     row = table.get(sim_id, f"f#{name}")
     if row and row["upload"] == upload_id:
         return _sim_file(row)
+    sims.head(sim_id)  # or all of it went with its run
     raise Conflict(f"no bytes of upload {upload_id[:40]} are stored as {name}: put them to its URL, or begin again")
 
 

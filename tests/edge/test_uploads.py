@@ -291,6 +291,44 @@ def test_bytes_put_twice_under_one_upload_leave_one_version(lambda_api: Api) -> 
     assert_consistent(sim_id)
 
 
+def test_bytes_that_go_while_their_upload_is_ended_are_not_missed(
+    lambda_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of bytes put twice come between the look at what is stored and the look at each."""
+    sim_id, look = lambda_api.new_sim(), blobs.versions
+    upload = begin(lambda_api, sim_id, 3)
+    both = [write(sim_id, b"abc", upload["id"]) for _ in range(2)]
+
+    def then_told(prefix: str) -> Any:
+        monkeypatch.setattr(blobs, "versions", look)
+        found = list(look(prefix))
+        assert [tell(sim_id, version) for version in both] == ["committed", "removed"]
+        return found
+
+    monkeypatch.setattr(blobs, "versions", then_told)
+    answer = end(lambda_api, sim_id, upload["id"])
+    assert (answer.status, answer.json()["size"]) == (200, 3)
+    assert_consistent(sim_id)
+
+
+def test_an_upload_that_is_ended_while_its_run_is_deleted_is_404(
+    lambda_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, (sim_id,) = lambda_api.new_run()
+    upload, look = begin(lambda_api, sim_id, 3), blobs.versions
+    write(sim_id, b"abc", upload["id"])
+
+    def then_deleted(prefix: str) -> Any:
+        monkeypatch.setattr(blobs, "versions", look)
+        found = list(look(prefix))
+        assert lambda_api.delete(f"/api/runs/{run_id}").status == 204
+        return found
+
+    monkeypatch.setattr(blobs, "versions", then_deleted)
+    assert end(lambda_api, sim_id, upload["id"]).status == 404
+    assert versions(sim_id) == set()
+
+
 def test_bytes_put_after_the_upload_ended_are_removed(lambda_api: Api) -> None:
     sim_id = lambda_api.new_sim()
     upload = begin(lambda_api, sim_id, 3)
