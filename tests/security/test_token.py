@@ -29,7 +29,7 @@ LOUD = """
 import logging, sys, warnings
 logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
 warnings.simplefilter("always")
-from chalicelib import kernels, metrics, runs
+from chalicelib import http, kernels, metrics, page, runs
 metrics.FLUSH_SECONDS = 0
 
 def broken(*_):
@@ -39,8 +39,12 @@ def torn(sim_id):
     yield b"index"
     broken()
 
+class Unsendable(http.Response):
+    to_dict = broken
+
 runs.listing = broken
 kernels.as_csv = torn
+page.static = lambda *_: Unsendable("", {}, 200)
 from cascade.serve.server import run
 run()
 """
@@ -91,6 +95,7 @@ def requests(sim: str, run: str, token: str) -> list[bytes]:
         f"GET /api/runs/{run} HTTP/1.1\r\n{auth}\r\n",
         f"GET /api/runs HTTP/1.1\r\n{auth}\r\n",  # 500
         f"GET /api/sims/{sim}/kernels.csv HTTP/1.1\r\n{auth}\r\n",  # breaks off
+        f"GET /static/a/b HTTP/1.1\r\n{auth}\r\n",  # 500 of the server in front of the app
         f"GET / HTTP/1.1\r\n{auth}\r\n",
         f"GET /api/openapi.json HTTP/1.1\r\n{auth}\r\n",
         f"GET /api/nothing HTTP/1.1\r\n{auth}\r\n",  # 404
@@ -146,6 +151,7 @@ def test_a_loud_server_in_trouble_says_all_but_the_token(tmp_path: Path) -> None
         for status in (200, 400, 401, 404, 405, 413, 415, 422, 431, 500):
             assert f"HTTP/1.1 {status} ".encode() in heard, status
         assert "ZeroDivisionError" in said
+        assert "/static/{version}/{name} failed" in said
         assert "DEBUG" in said
         assert "cannot read or write what is stored" in said
         assert '"_aws"' in said, "a metric"
