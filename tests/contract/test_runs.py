@@ -325,6 +325,15 @@ def test_a_claim_sent_again_with_its_key_gets_the_same_sim(api: Api) -> None:
     assert api.post(f"/api/runs/{run}/claim", {"worker": "w"}, headers=key("l")).json()["id"] == sims[1]
 
 
+def test_a_key_is_of_one_run_and_one_kind_of_call(api: Api) -> None:
+    made = [api.new_run(2, headers=key("k")), api.new_run(2)]
+    for run, sims in made:
+        assert api.post(f"/api/runs/{run}/sims", {"sims": [{}]}, headers=key("k")).status == 201
+        claimed = api.post(f"/api/runs/{run}/claim", {"worker": "w"}, headers=key("k"))
+        assert claimed.status == 200
+        assert claimed.json()["id"] in sims
+
+
 @pytest.mark.in_process
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", range(1, 6))
