@@ -349,6 +349,20 @@ def test_a_claim_that_died_and_was_sent_again_took_one_sim(api: Api, call: int, 
     assert api.post(f"/api/runs/{run}/claim", {"worker": "w"}).json()["id"] in states
 
 
+@pytest.mark.in_process
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_sim_that_two_dead_claims_came_near_is_claimed(api: Api, call: int, when: Any) -> None:
+    """The first took its number, the second died looking at every sim, or right after that."""
+    run, (sim,) = api.new_run()
+    with suppress(Died), dies_at(4, "before"):
+        api.post(f"/api/runs/{run}/claim", {"worker": "w"})
+    assert (table.get(run, runs.CLAIM) or {})["next"] == 1
+    with suppress(Died), dies_at(call, when):
+        api.post(f"/api/runs/{run}/claim", {"worker": "w"}, headers=key("k"))
+    assert api.post(f"/api/runs/{run}/claim", {"worker": "w"}, headers=key("k")).json()["id"] == sim
+
+
 # Cancel.
 
 
