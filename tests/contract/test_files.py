@@ -495,6 +495,39 @@ def test_a_put_later_than_its_hold_is_not_committed_while_the_sweep_takes_its_by
     assert held(sim) == {}
 
 
+def test_the_sweep_takes_no_bytes_of_a_put_under_way_for_those_of_a_dead_one(api: Api, clock: Clock) -> None:
+    sim = api.new_sim()
+    files.hold(sim, "a", 3)  # of a put that died
+    clock.advance(QUARTER - 60)
+    hold = files.hold(sim, "a", 3)
+    version = blobs.put(f"files/{sim}/a", b"new")
+    clock.advance(60)
+    sweep()
+    files.commit(sim, "a", hold, 3, version)
+    assert api.get(f"/api/sims/{sim}/files/a").body == b"new"
+    sweep()
+    assert held(sim) == {}
+    assert stored(sim) == ["a"]
+
+
+def test_the_sweep_takes_no_bytes_of_a_put_that_came_while_it_looked(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim, look = api.new_sim(), blobs.versions
+    files.hold(sim, "a", 3)
+    clock.advance(QUARTER)
+
+    def put_first(prefix: str) -> Any:
+        monkeypatch.setattr(blobs, "versions", look)
+        assert put(api, sim, "a", b"new").status == 200
+        return look(prefix)
+
+    monkeypatch.setattr(blobs, "versions", put_first)
+    sweep()
+    assert api.get(f"/api/sims/{sim}/files/a").body == b"new"
+    assert stored(sim) == ["a"]
+
+
 def test_a_put_waits_for_room_that_another_holds(api: Api, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "WAIT_SECONDS", 30.0)
     sim = api.new_sim()

@@ -20,6 +20,7 @@ import pytest
 from botocore.config import Config
 
 from cascade.serve import engine as engine_module
+from cascade.serve.durable import open_database, write
 from cascade.serve.engine import Engine, EngineError
 
 pytestmark = pytest.mark.engine
@@ -128,6 +129,21 @@ def assert_published(engine: Engine) -> None:
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=BUCKET)
     count = sum(len(page.get("Versions", ())) for page in pages)
     assert len([path for path in (engine.data_dir / "objects").rglob("*") if path.is_file()]) == count
+
+
+def test_of_a_write_of_several_rows_all_are_there_or_none(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "rows", "CREATE TABLE rows (n INTEGER PRIMARY KEY)")
+    try:
+        with pytest.raises(sqlite3.IntegrityError):
+            write(database, [("INSERT INTO rows VALUES (?)", (n,)) for n in (1, 2, 1)])
+        assert not database.in_transaction
+        other = sqlite3.connect(tmp_path / "rows")  # another reader, as the next start is
+        with closing(other):
+            assert other.execute("SELECT n FROM rows").fetchall() == []
+            write(database, [("INSERT INTO rows VALUES (?)", (n,)) for n in (1, 2)])
+            assert other.execute("SELECT n FROM rows").fetchall() == [(1,), (2,)]
+    finally:
+        database.close()
 
 
 # A disk that is full.
