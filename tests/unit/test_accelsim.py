@@ -790,6 +790,38 @@ def test_behind_a_gap_what_was_launched_in_it_is_named_by_its_rows() -> None:
     assert (kernel["launch_uid"], kernel["name"]) == (5, "e")
 
 
+def test_behind_a_gap_the_one_that_ended_is_known_though_its_launch_is_not() -> None:
+    parser = Parser()
+    parser.feed([launch(1, "a", 8), launch(2, "b", 9)])
+    parser.tear()
+    parser.feed(block((5, 6), "", 5))  # both launched in the gap
+    (kernel,) = parser.finish()
+    assert kernel["launch_uid"] == 5
+
+
+def test_what_ended_before_a_gap_is_not_taken_for_what_ended_behind_it() -> None:
+    parser = Parser()
+    parser.feed(
+        [launch(1, "a"), launch(2, "b"), "Destroy streams for kernel 1: size 0"]
+    )  # the block of 1 is in the gap
+    parser.tear()
+    parser.feed(block((1, 2), "", 2, [row for row in HEADLINE if "stream" not in row]))
+    (kernel,) = parser.finish()
+    assert (kernel["launch_uid"], kernel["name"]) == (2, "b")
+
+
+def test_a_name_loaded_before_a_gap_is_not_given_to_a_uid_behind_it() -> None:
+    """The gap may hide that the simulator was started again: its uids begin anew."""
+    parser = Parser()
+    parser.feed(["-kernel name = old", "launching kernel command : x.traceg"])
+    parser.tear()
+    parser.feed(
+        block((1, 2), "void new<int, float>(float) void other<int>()", 1)
+    )  # names with blanks can't be told apart
+    (kernel,) = parser.finish()
+    assert (kernel["launch_uid"], kernel["name"]) == (1, None)
+
+
 def test_behind_a_gap_overlapping_kernels_launched_before_it_are_known() -> None:
     parser = Parser()
     parser.feed([launch(1, "a", 8), launch(2, "b", 9)])
