@@ -291,6 +291,22 @@ def test_bytes_put_twice_under_one_upload_leave_one_version(lambda_api: Api) -> 
     assert_consistent(sim_id)
 
 
+def test_bytes_put_twice_do_not_end_the_hold_of_what_the_first_ones_replace(lambda_api: Api, clock: Clock) -> None:
+    """Whoever committed the first ones died before the earlier version was deleted: the sweep still has to know of it."""
+    sim_id = lambda_api.new_sim()
+    lambda_api.put(f"/api/sims/{sim_id}/files/{NAME}", b"earlier")
+    upload = begin(lambda_api, sim_id, 3)
+    first, second = write(sim_id, b"abc", upload["id"]), write(sim_id, b"abc", upload["id"])
+    files._commit(sim_id, NAME, upload["id"], 3, first, None)  # and dead
+    with pytest.raises(Busy):
+        files.commit(sim_id, NAME, upload["id"], 3, second)
+    assert second not in versions(sim_id)
+    clock.advance(files.HOLD_US // 1_000_000 + 1)
+    sweep.sweep()
+    assert versions(sim_id) == {first}
+    assert_consistent(sim_id)
+
+
 def test_bytes_that_go_while_their_upload_is_ended_are_not_missed(
     lambda_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
