@@ -121,6 +121,8 @@ def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name
             assert isinstance(answers[0].json()["detail"], str)
         again = CALLS[name](api, run, sims)
         assert again.status < 300, (n, again)
+        if when == "sent twice":
+            assert answers[0].status == again.status, n
         if name in ("claim", "beat"):
             check(api, name, run, sims, again)  # before the sweep, which would make a silent sim lost
         clock.advance(QUARTER)
@@ -129,6 +131,31 @@ def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name
             check(api, name, run, sims, again)
         assert tidied(api, clock) == []
         # An empty service for the next n; the key, a run's id, is new each time.
+        for listed in api.get("/api/runs").json()["runs"]:
+            assert api.delete(f"/api/runs/{listed['id']}").status == 204
+        if not reached:
+            assert n > 1
+            return
+    pytest.fail(f"more than {MOST_CALLS} calls")
+
+
+KEYLESS: dict[str, Call] = {
+    "create": lambda api, run, sims: api.post("/api/runs", {"name": "x", "sims": [{}] * 3}),
+    "add": lambda api, run, sims: api.post(f"/api/runs/{run}/sims", {"sims": [{}] * 3}),
+}
+
+
+@pytest.mark.parametrize("name", KEYLESS)
+def test_without_a_key_too_what_the_sdk_sends_twice_is_done_once(api: Api, clock: Clock, name: str) -> None:
+    for n in range(1, MOST_CALLS):
+        run, sims = api.new_run(2)
+        with faults.at(n, "sent twice") as reached:
+            answer = KEYLESS[name](api, run, sims)
+        assert answer.status == 201, (n, answer)
+        check(api, name, run, sims, answer)
+        made = answer.json()["sims"] if name == "create" else answer.json()
+        assert {sim["state"] for sim in made} == {"queued"}
+        assert len({sim["id"] for sim in made}) == 3
         for listed in api.get("/api/runs").json()["runs"]:
             assert api.delete(f"/api/runs/{listed['id']}").status == 204
         if not reached:
