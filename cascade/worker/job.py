@@ -317,7 +317,8 @@ class Job:
         with outputs.noting("the log but as a file"):
             relay.finish()
         with outputs.noting("chunks of the log"):
-            relay.resend(self._client.show_sim(sim_id).log.missing)
+            log = self._client.show_sim(sim_id).log
+            relay.resend(log.missing, log.next_seq)
         self.story.finish()
         self._send_step_timing(outputs)
         outputs.send_all(self.spool.folder / "work")

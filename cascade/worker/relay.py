@@ -80,10 +80,15 @@ class Relay:
         self._ended.set()
         self.chunks.close()
 
-    def resend(self, missing: list[list[int]]) -> None:
-        """Send again what the server has not got, though it said it had: of another worker's, nothing is here."""
-        for first, last in missing:
-            low, high = max(first, self.chunks.first_seq), min(last, self.chunks.seq - 1)
+    def resend(self, missing: list[list[int]], next_seq: int) -> None:
+        """Send again what the server has not got, though it said it had: of another worker's, nothing is here.
+
+        Args:
+            missing, next_seq: What the server says of its log: gaps, and where it ends.
+        """
+        end = self.chunks.seq - 1
+        for first, last in [*missing, [next_seq, end]]:
+            low, high = max(first, self.chunks.first_seq), min(last, end)
             for seq in range(low, high + 1):
                 self._client.send_log_chunk(
                     self._sim_id, seq, self.chunks.read(self._spool.log, seq - self.chunks.first_seq)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,39 @@ def test_a_server_with_a_wrong_data_folder_costs_nothing(server: Server, client:
         place.close()
         made.close()
     assert client.get(f"/api/sims/{sim.id}/logs", headers={"Accept": "text/plain"}).text == "hi\n"
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_chunk_that_a_server_took_and_lost_is_sent_again(
+    server: Server, client: httpx.Client, tmp_path: Path, lost: int
+) -> None:
+    """As after a power cut: in the middle of the log, or its last one."""
+    (sim,) = (made := Client(server.url, server.token)).create_run("lost", [{}]).sims
+    made.heartbeat(sim.id)
+    place = Spool.take(tmp_path, sim.id)
+    seen: list[int] = []
+
+    def connect(timeout: float, give_up_after: float) -> Client:
+        one = Client(server.url, server.token, timeout=timeout, give_up_after=give_up_after)
+        usual = one.send_log_chunk
+
+        def taken(sim_id: str, seq: int, lines: Sequence[str]) -> None:
+            seen.append(seq)
+            if seq != lost or seen.count(seq) > 1:
+                usual(sim_id, seq, lines)
+            (place.folder / "work" / "go").touch()
+
+        one.send_log_chunk = taken  # type: ignore[method-assign]
+        return one
+
+    script = "echo one; until [ -e go ]; do sleep 0.05; done; echo two"
+    place.save(Sim(sim.id, "run-0", "lost", {}, ["/bin/sh", "-c", script], "exit-code"))
+    job = Job(Settings(connect, tmp_path, 1, "exit-code", False, 60, False), place, lambda _: None)
+    assert job.run() == "succeeded"
+    place.close()
+    made.close()
+    assert sorted(seen) == sorted([0, 1, lost])
+    assert client.get(f"/api/sims/{sim.id}/logs", headers={"Accept": "text/plain"}).text == "one\ntwo\n"
 
 
 @pytest.mark.parametrize("leave", [False, True])
