@@ -113,6 +113,22 @@ def test_a_sim_that_is_over_is_not_run_again(one: One) -> None:
     assert one.log() == "attempt 1\n"
 
 
+def test_a_delivered_sim_whose_folder_was_half_removed_is_not_run_again(one: One) -> None:
+    """Its worker was killed after the log and the simulator's end had gone, and before `sim.json` had."""
+    one.claim("c")
+    ran = one.folder / "ran"
+    place = Spool.take(one.root, one.sim)
+    argv = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
+    place.save(Sim(one.sim, one.run, "sim", {}, argv=argv, success="exit-code", attempt=1))
+    one.client.post(f"/api/sims/{one.sim}/heartbeat", json={"state": "succeeded", "exit_code": 0}).raise_for_status()
+    place.finish("succeeded")
+    place.close()
+    code, output = one.worker()
+    assert code == 0, output
+    assert not ran.exists()
+    assert not one.spool.exists()
+
+
 def test_a_folder_that_another_worker_removed_meanwhile_is_not_begun(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
     one.remember(attempt=1)
     found = list(spool.unfinished(one.root, one.run))

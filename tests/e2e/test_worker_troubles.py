@@ -231,6 +231,44 @@ def test_a_full_spool_keeps_no_simulator_running(
     made.close()
 
 
+def test_a_simulator_that_ends_by_itself_just_when_it_is_to_be_left_is_delivered(
+    server: Server, client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Client(server.url, server.token)
+    (sim,) = made.create_run("ended", [{}]).sims
+    made.heartbeat(sim.id)
+    place = Spool.take(tmp_path, sim.id)
+    script = "echo begun; until [ -e go ]; do sleep 0.05; done; echo ended"
+    place.save(Sim(sim.id, "run-0", "ended", {}, ["/bin/sh", "-c", script], "exit-code"))
+    said: list[str] = []
+    job = Job(
+        Settings(lambda t, g: Client(server.url, server.token, timeout=t, give_up_after=g), tmp_path, 1, "exit-code", True, 60, False),
+        place,
+        said.append,
+    )  # fmt: skip
+    states: list[str] = []
+    thread = threading.Thread(target=lambda: states.append(job.run()))
+    thread.start()
+    wait_for(lambda: place.log_bytes > 0)
+    save = place.save
+
+    def then_ended(remembered: Sim) -> None:
+        """It ends between the decision and the signal."""
+        save(remembered)
+        if remembered.leaving:
+            (place.folder / "work" / "go").touch()
+            wait_for(lambda: place.simulator(1).exit() is not None)
+
+    monkeypatch.setattr(place, "save", then_ended)
+    job.stop("told")
+    thread.join(40)
+    assert states == ["succeeded"], said
+    assert client.get(f"/api/sims/{sim.id}").json()["exit_code"] == 0
+    assert client.get(f"/api/sims/{sim.id}/logs", headers={"Accept": "text/plain"}).text == "begun\nended\n"
+    place.close()
+    made.close()
+
+
 def test_a_simulator_whose_warden_is_killed_is_killed_too(server: Server, client: httpx.Client, tmp_path: Path) -> None:
     run, (sim,) = new_run(client, [{}])
     worker = start(server, tmp_path, "--run", run, "--", *SLEEPS)
