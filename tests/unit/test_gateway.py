@@ -263,6 +263,15 @@ def test_the_app_sees_one_byte_over_the_limit_and_no_more(app: App, size: int, s
         assert size <= seen or headers["connection"] == "close"
 
 
+def test_a_head_without_an_end_is_431_once_it_is_too_large(app: App) -> None:
+    with app.served() as url, Connection(url) as connection:
+        connection.send("GET /files/x HTTP/1.1\r\nX-A: " + "a" * 40_000)
+        status, headers, body = connection.response()
+        assert (status, headers["connection"]) == (431, "close")
+        assert detail(body) == "the request's headers are too large"
+        assert connection.is_closed()
+
+
 def test_large_bodies_wait_for_room_and_small_ones_do_not(app: App) -> None:
     with app.served(memory_bytes=LIMIT) as url, Connection(url) as first, Connection(url) as second:
         first.send(put(2 * MIB))
@@ -279,6 +288,27 @@ def test_large_bodies_wait_for_room_and_small_ones_do_not(app: App) -> None:
         second.socket.settimeout(20)
         assert second.response()[0] == 200
     assert [len(body) for body in app.bodies] == [3, 2 * MIB, 2 * MIB]
+
+
+@pytest.mark.parametrize(
+    ("framing", "room"), [(f"Content-Length: {2 * MIB}", 2 * MIB), ("Transfer-Encoding: chunked", LIMIT)]
+)
+def test_room_is_held_for_the_size_that_is_told_or_else_for_the_largest(
+    app: App, monkeypatch: pytest.MonkeyPatch, framing: str, room: int
+) -> None:
+    held, hold = [], gateway.Memory.hold
+
+    def noted(memory: gateway.Memory, size: int) -> Any:
+        held.append(size)
+        return hold(memory, size)
+
+    monkeypatch.setattr(gateway.Memory, "hold", noted)
+    with app.served() as url, Connection(url) as connection:
+        connection.send(f"PUT /files/x HTTP/1.1\r\n{AUTH}{framing}\r\n\r\n")
+        body = bytes(2 * MIB)
+        connection.send(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if "chunked" in framing else body)
+        assert connection.response()[0] == 200
+    assert held == [room + 1]  # the byte that tells the app that it is too much
 
 
 def test_room_is_given_back_by_those_who_leave(app: App) -> None:
@@ -401,6 +431,23 @@ def test_a_client_that_sends_all_before_it_reads_gets_an_early_answer(app: App) 
         connection.send(f"PUT /files/x HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n")
         connection.send(bytes(20 * MIB))
         assert connection.response()[0] == 401
+
+
+def test_what_comes_behind_an_early_answer_is_read_for_a_while_only(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LINGER_SECONDS", 0.2)
+    with app.served() as url, Connection(url) as connection:
+        status, headers, _ = connection.ask(f"PUT /files/x HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n")
+        assert (status, headers["connection"]) == (401, "close")
+        assert connection.is_closed()
+
+
+def test_what_comes_behind_an_early_answer_is_read_up_to_a_size_only(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LINGER_SECONDS", 60)
+    monkeypatch.setattr(gateway, "LINGER_BYTES", MIB)
+    with app.served() as url, Connection(url) as connection:
+        connection.send(f"PUT /files/x HTTP/1.1\r\nHost: x\r\nContent-Length: {64 * MIB}\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            connection.send(bytes(64 * MIB))
 
 
 LIGHT = {("PUT", "/files/{name}")}
