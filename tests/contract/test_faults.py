@@ -113,6 +113,7 @@ def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name
             answers.append(CALLS[name](api, run, sims))
         if when == "sent twice":
             assert answers[0].status < 300, (n, answers[0])
+            check(api, name, run, sims, answers[0])  # not only once a retry has made it good
         # A put tries its moves of the ledger again itself.
         fails = when in faults.WITHOUT_EFFECT and reached and name != "put"
         if fails or (when not in ("before", "after") and answers[0].status >= 300):
@@ -121,8 +122,6 @@ def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name
             assert isinstance(answers[0].json()["detail"], str)
         again = CALLS[name](api, run, sims)
         assert again.status < 300, (n, again)
-        if when == "sent twice":
-            assert answers[0].status == again.status, n
         if name in ("claim", "beat"):
             check(api, name, run, sims, again)  # before the sweep, which would make a silent sim lost
         clock.advance(QUARTER)
