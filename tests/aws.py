@@ -5,6 +5,8 @@ import json
 import os
 import re
 import threading
+from collections.abc import Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -49,6 +51,32 @@ class Answer:
         return f"<{self.status} {self.body[:300]!r}>"
 
 
+@cache
+def _operations() -> dict[tuple[str, str], dict[str, Any]]:
+    """By method and route, what the OpenAPI document says of a call."""
+    import app
+    from chalicelib import openapi
+
+    paths = json.loads(openapi.text(app.ENDPOINTS))["paths"]
+    return {(method.upper(), path): said for path, methods in paths.items() for method, said in methods.items()}
+
+
+def assert_documented(method: str, route: str, sent: Mapping[str, str], answer: Answer) -> None:
+    """Each answer of any test is one that the OpenAPI document has, with the headers it has, to a header that it has."""
+    said = _operations().get((method, route))
+    if said is None:
+        return  # the page, or what is no call of the API
+    response = said["responses"].get(str(answer.status))
+    assert response is not None, f"{method} {route} answers {answer.status}, of which the document says nothing"
+    for name in response.get("headers", ()):
+        assert name.lower() in answer.headers, f"{method} {route} answers {answer.status} without {name}"
+    if answer.status == 503:
+        assert "Retry-After" in response.get("headers", ()), f"{method} {route} has a 503 without it"
+    known = {parameter["name"].lower() for parameter in said.get("parameters", ()) if parameter["in"] == "header"}
+    own = {name.lower() for name in sent} & {"idempotency-key", "cascade-upload"}
+    assert own <= known, f"{method} {route} takes {own - known}, of which the document says nothing"
+
+
 class Api:
     """Calls the app as API Gateway would: the route's pattern, path parameters still percent-encoded."""
 
@@ -90,7 +118,9 @@ class Api:
             "body": data,
             "isBase64Encoded": False,
         }
-        return Answer(self.app(event, SimpleNamespace(aws_request_id="r", function_name="cascade")))
+        answer = Answer(self.app(event, SimpleNamespace(aws_request_id="r", function_name="cascade")))
+        assert_documented(method, route, sent, answer)
+        return answer
 
     def _match(self, path: str) -> tuple[str, dict[str, str]]:
         parts = path.split("/")
