@@ -141,6 +141,18 @@ def test_a_worker_killed_in_its_grace_leaves_the_sim_all_the_same(fleet: Fleet) 
     check_second_attempt(fleet, output)
 
 
+def test_a_worker_killed_before_it_stopped_a_simulator_that_it_leaves_leaves_it_all_the_same(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    fleet.wait_until_it_hangs()
+    worker.kill()
+    finish(worker)
+    # What it writes down before it sends the signal.
+    (fleet.spool / "sim.json").write_text(json.dumps(fleet.meta() | {"leaving": True}))
+    code, output = finish(fleet.worker("--grace", "1"), 60)
+    assert code == 0, output
+    check_second_attempt(fleet, output)
+
+
 def test_a_signal_to_every_process_of_a_job_leaves_the_sim(fleet: Fleet) -> None:
     """As `scancel` does it: here in the order that is worst for the worker, the simulator first."""
     worker = fleet.worker("--on-stop", "leave", "--grace", "1")

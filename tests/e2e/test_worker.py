@@ -115,6 +115,7 @@ def test_a_run_is_worked_through(server: Server, client: httpx.Client, folder: P
         check_whole(client, sim, folder)
     assert output.count("succeeded, 6 kernels finished") == 3
     assert not list((folder / "spool").glob("sim-*"))
+    assert not list((folder / "spool" / "claims").iterdir())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

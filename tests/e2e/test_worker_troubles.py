@@ -21,6 +21,7 @@ from cascade.worker.heart import GONE_TRIES, Heart
 from cascade.worker.job import Job, Settings
 from cascade.worker.spool import Sim, Spool
 from cascade.worker.warden import runs
+from chalicelib.models import HeartbeatAck
 from tests.e2e.server import Server
 from tests.e2e.test_worker import finish, new_run, start, wait_for
 
@@ -108,6 +109,30 @@ def test_a_sim_is_gone_once_the_server_itself_says_so_for_some_time(
     monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, str]], after_s: float, gone: bool
 ) -> None:
     assert beats(monkeypatch, answers, after_s, 10 if gone else 2.5) is gone
+
+
+def test_a_beat_that_nobody_answers_costs_one_try_and_not_the_sim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CASCADE_HEARTBEAT_TIMEOUT_S", "0.6")
+    answered, over = threading.Event(), threading.Event()
+    tries: list[int] = []
+
+    class Swallowing(Client):
+        def heartbeat(self, *arguments: Any, **named: Any) -> HeartbeatAck:
+            tries.append(1)
+            if len(tries) == 1:
+                over.wait(60)  # on a connection that stays open
+            return HeartbeatAck(state="running", cancel=False)
+
+    def connect(timeout: float) -> Client:
+        return Swallowing("http://127.0.0.1:1", "token", timeout=timeout, give_up_after=0)
+
+    heart = Heart(connect, SIM, lambda _: answered.set(), lambda: None, lambda: None)
+    heart.start()
+    try:
+        assert answered.wait(10)
+    finally:
+        over.set()
+        heart.stop()
 
 
 def test_a_deleted_sim_is_stopped_and_its_output_kept(

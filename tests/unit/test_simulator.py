@@ -32,3 +32,17 @@ def test_no_process_of_another_machine_is_signalled(tmp_path: Path, here: bool) 
                 simulator.kill_leftover()
             process.communicate(b"\n")
     assert (process.returncode == 0) is not here
+
+
+def test_a_process_that_has_the_id_of_a_simulator_long_gone_is_not_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as process:
+        status = {
+            "warden": 1,
+            "host": os.uname().nodename,
+            "simulator": process.pid,
+            "simulator_started": "1",
+        }
+        (tmp_path / "status").write_text(json.dumps(status))
+        Simulator(tmp_path).kill_leftover()
+        process.communicate(b"\n")
+    assert process.returncode == 0

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from cascade.client import CascadeError, NotCascade, NotFound, Unauthorized, Unavailable
+from cascade.worker import relay as module
 from cascade.worker.relay import Relay
 from cascade.worker.spool import Chunks, Spool
+from tests.waiting import eventually
 
 SIM = "sim-0123456789ab"
 
@@ -21,8 +24,19 @@ class Server:
         self.stored: dict[int, list[str]] = {}
         self.sent: list[tuple[int, list[str]]] = []
         self.kills = False
+        self.errors: list[CascadeError] = []
+        """What the next calls end with."""
+        self.last: CascadeError | None = None
+
+    def health(self) -> None:
+        """It is not the last chunk alone that did not get through."""
+        if self.last:
+            raise self.last
 
     def send_log_chunk(self, sim_id: str, seq: int, lines: list[str]) -> None:
+        if self.errors:
+            self.last = self.errors.pop()
+            raise self.last
         self.sent.append((seq, lines))
         self.stored.setdefault(seq, lines)
         if self.kills:
@@ -75,3 +89,24 @@ def test_a_record_that_was_cut_off_anywhere_is_as_if_it_had_never_been_begun(tmp
         other.close()
         assert (other.ends, other.acked, other.lines, other.notes) == (one.ends, one.acked, one.lines, one.notes), size
         assert (other.ends[-1], other.lines - 7 in (0, 2, 3)) == (9000, True), size
+
+
+@pytest.mark.parametrize(
+    "error", [Unauthorized("401"), NotCascade("a page"), NotFound("not found"), Unavailable("away")]
+)
+def test_what_may_be_put_right_while_the_simulator_runs_ends_no_relay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: CascadeError
+) -> None:
+    monkeypatch.setattr(module, "REFUSED_S", 0.01)
+    monkeypatch.setattr(module, "UNKNOWN_S", 0.01)
+    monkeypatch.setattr(module, "CUT_S", 0.01)
+    server, place = Server(), Spool.take(tmp_path, SIM)
+    place.log.write_text("one\n")
+    server.errors = [error] * 3
+    sending = relay(server, place)
+    sending.start()
+    eventually(lambda: server.stored == {0: ["one"]}, "the chunk is there")
+    sending.finish()
+    assert (sending.trouble, sending.failed) == (None, None)
+    sending.close()
+    place.close()
