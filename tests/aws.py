@@ -61,8 +61,10 @@ def _operations() -> dict[tuple[str, str], dict[str, Any]]:
     return {(method.upper(), path): said for path, methods in paths.items() for method, said in methods.items()}
 
 
-def assert_documented(method: str, route: str, sent: Mapping[str, str], answer: Answer) -> None:
-    """Each answer of any test is one that the OpenAPI document has, with the headers it has, to a header that it has."""
+def assert_documented(
+    method: str, route: str, parameters: Mapping[str, str], sent: Mapping[str, str], answer: Answer
+) -> None:
+    """Each answer of any test is one that the OpenAPI document has, with the headers it has, to what it lets be asked."""
     said = _operations().get((method, route))
     if said is None:
         return  # the page, or what is no call of the API
@@ -72,6 +74,11 @@ def assert_documented(method: str, route: str, sent: Mapping[str, str], answer: 
         assert name.lower() in answer.headers, f"{method} {route} answers {answer.status} without {name}"
     if answer.status == 503:
         assert "Retry-After" in response.get("headers", ()), f"{method} {route} has a 503 without it"
+    if answer.status < 400:
+        for parameter in said.get("parameters", ()):
+            if parameter["in"] == "path":
+                value = unquote(parameters[parameter["name"]])
+                assert re.search(parameter["schema"].get("pattern", ""), value), f"{method} {route} takes {value}"
     known = {parameter["name"].lower() for parameter in said.get("parameters", ()) if parameter["in"] == "header"}
     own = {name.lower() for name in sent} & {"idempotency-key", "cascade-upload"}
     assert own <= known, f"{method} {route} takes {own - known}, of which the document says nothing"
@@ -119,7 +126,7 @@ class Api:
             "isBase64Encoded": False,
         }
         answer = Answer(self.app(event, SimpleNamespace(aws_request_id="r", function_name="cascade")))
-        assert_documented(method, route, sent, answer)
+        assert_documented(method, route, parameters, sent, answer)
         return answer
 
     def _match(self, path: str) -> tuple[str, dict[str, str]]:

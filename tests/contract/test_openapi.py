@@ -50,6 +50,12 @@ def test_every_operation_says_what_can_go_wrong(api: Api) -> None:
                 assert reference == {"$ref": "#/components/schemas/Error"}
 
 
+def test_what_is_for_everybody_and_nothing_else_needs_no_token(api: Api) -> None:
+    described = document(api)
+    assert described["security"] == [{"token": []}]
+    assert {path for _, path, operation in operations(described) if operation.get("security") == []} == PUBLIC
+
+
 def test_operation_ids_are_unique(api: Api) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(document(api))]
     assert len(ids) == len(set(ids))
