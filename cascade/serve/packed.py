@@ -150,7 +150,12 @@ def whole_answer(
     used = [values.get(match[group]) for group in ("pk_value", "first", "last") if match[group]]
     if not query.keys() <= _PLAIN or (match["pk"], match["between"]) != (table["pk_name"], table["sk_name"]):
         return None
-    if len(values) != 3 or not all(value and value.keys() == {"S"} and value["S"] for value in used):
+    limit = query.get("Limit")
+    if limit is not None and not (type(limit) is int and limit > 0):
+        return None
+    if len(values) != 3 or not all(
+        value and value.keys() == {"S"} and value["S"] and type(value["S"]) is str for value in used
+    ):
         return None
     if used[1]["S"] > used[2]["S"]:
         return None
@@ -160,7 +165,7 @@ def whole_answer(
         text = partition.text(sk) or ""
         texts.append(text)
         size += len(text)  # more than DynamoDB counts
-        if size > PAGE_BYTES or len(texts) == query.get("Limit"):
+        if size > PAGE_BYTES or len(texts) == limit:
             return None  # the answer says where to go on
     return f'{{"Items":[{",".join(texts)}],"Count":{len(texts)},"ScannedCount":{len(texts)}}}'
 

@@ -46,6 +46,7 @@ class Twins:
 
     def __init__(self, engine: Engine) -> None:
         self.client = engine.client("dynamodb")
+        engine.connect(self.client, short=True)  # the SDK refuses some of what ministack is to refuse here
         self.client.create_table(
             TableName="plain",
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "sweep_pk")],
@@ -169,6 +170,9 @@ def test_the_plainest_query_is_answered_from_the_texts(
     whole = [twins.query(**request), twins.query(**request, Limit=3)]
     assert "LastEvaluatedKey" in twins.query(**request, Limit=2)
     assert twins.query(**request | {"ExpressionAttributeValues": {":pk": {"S": pk}}})["error"]
+    for values in (request["ExpressionAttributeValues"], request["ExpressionAttributeValues"] | {":last": {"S": "a"}}):
+        wrong = request | {"ExpressionAttributeValues": values}
+        assert [twins.query(**wrong, Limit=limit)["error"]["Code"] for limit in (0, -1)] == ["ValidationException"] * 2
     monkeypatch.delattr(dynamodb, "_query")
     for answer, more in zip(whole, ({}, {"Limit": 3}), strict=True):
         got = twins.client.query(TableName="cascade", **request, **more)
