@@ -155,7 +155,9 @@ class Engine:
         Args:
             client: what it gives and raises stays the same, but for the metadata of the response.
             short: of a DynamoDB client, take its calls before it makes an HTTP request of each, and sends what failed
-                again. That is half of the time of a call.
+                again. That is half of the time of a call. It is for the app: sets of bytes and times come back as they
+                are in JSON, bytes must be `bytes`, none of the client's hooks is called, and an argument that DynamoDB does
+                not know is passed over.
         """
         events, service = client.meta.events, client.meta.service_model.service_name
         send = {"dynamodb": self._send_dynamodb, "s3": self._send_s3}[service]
