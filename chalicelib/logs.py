@@ -253,31 +253,41 @@ class _Run:
         expression = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
         names = {f"#{name}": name for name in new}
         values: Item = {f":{name}": value for name, value in new.items()}
-        condition = "next_seq = :was_seq AND line = :was_line"
         values[":was_seq"], values[":was_line"] = self.start
+        unmoved = "next_seq = :was_seq AND line = :was_line"
         if "next_seq" not in (self.log or {}):
-            condition = f"(attribute_not_exists(next_seq) OR {condition})"
-        if self.ahead < self.next_seq:
-            condition += " AND (attribute_not_exists(ahead) OR ahead < :next_seq)"
-            values[":next_seq"] = self.next_seq
-        try:
-            if self.kernels or gap:
-                extra = [self._page_op()] if self.kernels else []
-                extra += [table.put_op(gap)] if gap else []
-                update = table.update_op(self.sim_id, sims.LOG, expression, values, names, condition, returns_old=True)
-                table.transact([update, *extra])
+            unmoved = f"(attribute_not_exists(next_seq) OR {unmoved})"
+        others = [self._page_op()] if self.kernels else []
+        others += [table.put_op(gap)] if gap else []
+        while True:
+            condition = unmoved
+            if self.ahead < self.next_seq:
+                condition += " AND (attribute_not_exists(ahead) OR ahead < :next_seq)"
+                values[":next_seq"] = self.next_seq
+            try:
+                if others:
+                    move = table.update_op(
+                        self.sim_id, sims.LOG, expression, values, names, condition, returns_old=True
+                    )
+                    table.transact([move, *others])
+                else:
+                    table.update(self.sim_id, sims.LOG, expression, values, names, condition)
+            except (ConditionFailed, TransactionFailed) as failed:
+                old = (failed.old.get(0) if isinstance(failed, TransactionFailed) else failed.old) or {}
+                place = (old.get("next_seq"), old.get("line"))
+                if place == self.start and old.get("ahead", -1) >= self.next_seq > self.ahead:
+                    self.ahead = old[
+                        "ahead"
+                    ]  # a chunk behind this one has come: move all the same, and go on through it
+                    continue
+                if place != (self.next_seq, self.line):
+                    return False
+                # Made already, perhaps by this very request, which the SDK sends again when its answer is lost: go on.
+                self.log, self.ahead = old, old.get("ahead", -1)
             else:
-                table.update(self.sim_id, sims.LOG, expression, values, names, condition)
-        except (ConditionFailed, TransactionFailed) as failed:
-            old = (failed.old.get(0) if isinstance(failed, TransactionFailed) else failed.old) or {}
-            here = (old.get("next_seq"), old.get("line")) == self.start
-            if here and old.get("ahead", -1) >= self.next_seq > self.ahead:
-                self.ahead = old["ahead"]  # a chunk behind this one has come: move all the same, and go on through it
-                return self.commit(gap)
-            return False
-        if self.kernels:
-            metrics.count("Kernels", len(self.kernels))
-        self.log = (self.log or {}) | new | {"ahead": self.ahead}
+                metrics.count("Kernels", len(self.kernels))
+                self.log = (self.log or {}) | new | {"ahead": self.ahead}
+            break
         self.gaps += gap is not None
         self.start = (self.next_seq, self.line)
         self.committed += len(self.kernels)

@@ -19,6 +19,7 @@ from chalicelib.sweep import sweep
 from tests.aws import Api
 from tests.conftest import Clock
 from tests.contract.counting import requests
+from tests.contract.faults import at
 from tests.contract.stored import versions
 from tests.model.faults import Died, dies_at
 
@@ -427,8 +428,8 @@ def test_chunking_changes_nothing(api: Api, size: int) -> None:
     cuts = [0, *range(first, last, size), last, len(LINES)]
     sim, other = api.new_sim(), api.new_sim()
     send(api, sim, 0, LINES)
-    for seq, (at, to) in enumerate(itertools.pairwise(sorted(set(cuts)))):
-        send(api, other, seq, LINES[at:to])
+    for seq, (first, last) in enumerate(itertools.pairwise(sorted(set(cuts)))):
+        send(api, other, seq, LINES[first:last])
     assert kernels(api, sim) == kernels(api, other) != []
 
 
@@ -602,6 +603,38 @@ def test_a_request_that_died_within_a_chunk_of_many_kernels_is_made_good_by_its_
     send(api, sim, 0, LINES)
     assert kernels(api, sim) == parsed()
     assert api.get(f"/api/sims/{sim}").json()["log"]["lines"] == len(LINES)
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_catch_up_goes_on_where_the_sdk_sent_a_call_twice(api: Api, call: int) -> None:
+    """A move of the cursor that meets its own first try was made, and nobody else will read what waits behind it."""
+    sim = api.new_sim()
+    for seq in range(1, len(CHUNKS)):
+        send(api, sim, seq, CHUNKS[seq])
+    with at(call, "sent twice") as reached:
+        send(api, sim, 0, CHUNKS[0])
+    assert reached
+    assert (table.get(sim, "a#log") or {})["next_seq"] == len(CHUNKS)
+    assert kernels(api, sim) == parsed()
+
+
+@pytest.mark.in_process
+def test_a_move_that_is_made_again_stores_its_kernels_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "ITEM_MAX_BYTES", 10)
+    sim = api.new_sim()
+    move = table.update_op
+
+    def meanwhile(*arguments: Any, **options: Any) -> dict[str, Any]:
+        monkeypatch.setattr(table, "update_op", move)
+        table.update(sim, "a#log", "SET ahead = :seq", {":seq": len(CHUNKS)})
+        return move(*arguments, **options)
+
+    monkeypatch.setattr(table, "update_op", meanwhile)
+    for seq, lines in enumerate(CHUNKS):
+        send(api, sim, seq, lines)
+    assert table.update_op is move
+    assert len(versions(f"kernels/{sim}/")) == len(list(table.query(sim, "k#", "k#~")))
 
 
 def test_pages_of_kernels_follow_each_other(api: Api) -> None:
