@@ -196,6 +196,8 @@ def installed() -> dict[str, metadata.Distribution]:
     """The distributions of this environment by normalised name; of two with a name, the one that is imported."""
     found: dict[str, metadata.Distribution] = {}
     for one in metadata.distributions():
+        if not one.metadata["Name"]:
+            raise UnreadableError(f"a package in {sys.prefix} has no name: its installation is broken")
         found.setdefault(canonicalize_name(one.metadata["Name"]), one)
     return found
 

@@ -281,6 +281,13 @@ def test_the_lowest_version_is_that_of_the_lower_bound() -> None:
     ]
 
 
+def test_a_package_without_a_name_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "METADATA").write_text("Version: 1.0\n")
+    monkeypatch.setattr(metadata, "distributions", lambda: [metadata.PathDistribution(tmp_path)])
+    with pytest.raises(audit.UnreadableError, match="has no name"):
+        audit.installed()
+
+
 def test_all_that_the_project_asks_for_is_looked_at() -> None:
     packages = audit.audited(audit.ROOT / "pyproject.toml")
     groups = {group: {one.name for one in packages if one.group == group} for group in ("run", "dev", "lowest")}
