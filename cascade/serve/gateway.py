@@ -301,7 +301,7 @@ class Gateway:
             if not isinstance(answer.body, bytes):
                 # What fails before its first byte is still a 500.
                 answer.first = next(answer.body, b"")
-        except Exception:
+        except Exception:  # as API Gateway answers for a function that failed
             logger.exception("%s %s failed, request %s", request.method, match[0], request.id)
             return Answer.error(500, "internal error")
         finally:

@@ -277,7 +277,7 @@ class TableStore:
             try:
                 while self.remove_expired(time.time()) == EXPIRY_ROWS:
                     pass
-            except Exception:
+            except Exception:  # such as a full disk: the next round may find room
                 logger.exception("could not remove expired items")
 
     def remove_expired(self, now: float) -> int:

@@ -102,6 +102,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sims_module, "SHARDS", 1)  # a sweep on moto is ten times as fast
 
 
+def empty(api: Api) -> None:
+    """Delete all runs, for the next n; the key, a run's id, is new each time."""
+    for listed in api.get("/api/runs").json()["runs"]:
+        assert api.delete(f"/api/runs/{listed['id']}").status == 204
+
+
 @pytest.mark.parametrize("when", faults.WHENS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name: str, when: faults.When) -> None:
@@ -129,9 +135,7 @@ def test_a_fault_at_any_call_and_a_retry_do_it_once(api: Api, clock: Clock, name
         if name not in ("claim", "beat"):
             check(api, name, run, sims, again)
         assert tidied(api, clock) == []
-        # An empty service for the next n; the key, a run's id, is new each time.
-        for listed in api.get("/api/runs").json()["runs"]:
-            assert api.delete(f"/api/runs/{listed['id']}").status == 204
+        empty(api)
         if not reached:
             assert n > 1
             return
@@ -155,8 +159,7 @@ def test_without_a_key_too_what_the_sdk_sends_twice_is_done_once(api: Api, clock
         made = answer.json()["sims"] if name == "create" else answer.json()
         assert {sim["state"] for sim in made} == {"queued"}
         assert len({sim["id"] for sim in made}) == 3
-        for listed in api.get("/api/runs").json()["runs"]:
-            assert api.delete(f"/api/runs/{listed['id']}").status == 204
+        empty(api)
         if not reached:
             assert n > 1
             return

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -219,79 +220,83 @@ def test_a_chunk_that_a_server_took_and_lost_is_sent_again(
     assert client.get(f"/api/sims/{sim.id}/logs", headers={"Accept": "text/plain"}).text == "one\ntwo\n"
 
 
-@pytest.mark.parametrize("leave", [False, True])
-def test_a_full_spool_keeps_no_simulator_running(
-    server: Server, client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: bool
-) -> None:
+@contextmanager
+def running(
+    server: Server, folder: Path, script: str, leave: bool
+) -> Iterator[tuple[Job, Spool, list[str], Callable[[], str]]]:
+    """A job of a shell script; its spool, what it says, and what waits for its end and gives what became of it."""
     made = Client(server.url, server.token)
-    (sim,) = made.create_run("full", [{}]).sims
+    (sim,) = made.create_run("one", [{}]).sims
     made.heartbeat(sim.id)
-    place = Spool.take(tmp_path, sim.id)
-    script = "echo $$ > pid; exec sleep 300"
-    place.save(Sim(sim.id, "run-0", "full", {}, ["/bin/sh", "-c", script], "exit-code"))
+    place = Spool.take(folder, sim.id)
+    place.save(Sim(sim.id, "run-0", "one", {}, ["/bin/sh", "-c", script], "exit-code"))
     said: list[str] = []
-    job = Job(
-        Settings(lambda t, g: Client(server.url, server.token, timeout=t, give_up_after=g), tmp_path, 1, "exit-code", leave, 60, False),
-        place,
-        said.append,
-    )  # fmt: skip
+    settings = Settings(
+        lambda t, g: Client(server.url, server.token, timeout=t, give_up_after=g),
+        folder,
+        1,
+        "exit-code",
+        leave,
+        60,
+        False,
+    )
+    job = Job(settings, place, said.append)
     states: list[str] = []
     thread = threading.Thread(target=lambda: states.append(job.run()))
     thread.start()
-    pid = place.folder / "work" / "pid"
-    wait_for(lambda: pid.exists() and pid.read_text() != "")
-    number = int(pid.read_text())
 
+    def ended() -> str:
+        thread.join(40)
+        (state,) = states
+        return state
+
+    try:
+        yield job, place, said, ended
+    finally:
+        place.close()
+        made.close()
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_full_spool_keeps_no_simulator_running(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: bool
+) -> None:
     def full(path: Path, value: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(spool, "replace", full)
-    job.stop("told")
-    thread.join(40)
-    assert states == ["left for the next worker" if leave else "failed"]
-    assert not runs(number)
-    line = f"{sim.id}: {place.folder} can't be written (No space left on device): make room there, "
-    assert sum(text.startswith(line) for text in said) == 1
-    place.close()
-    made.close()
+    with running(server, tmp_path, "echo $$ > pid; exec sleep 300", leave) as (job, place, said, ended):
+        pid = place.folder / "work" / "pid"
+        wait_for(lambda: pid.exists() and pid.read_text() != "")
+        number = int(pid.read_text())
+        monkeypatch.setattr(spool, "replace", full)
+        job.stop("told")
+        assert ended() == ("left for the next worker" if leave else "failed")
+        assert not runs(number)
+        line = f"{place.folder.name}: {place.folder} can't be written (No space left on device): make room there, "
+        assert sum(text.startswith(line) for text in said) == 1
 
 
 def test_a_simulator_that_ends_by_itself_just_when_it_is_to_be_left_is_delivered(
     server: Server, client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Client(server.url, server.token)
-    (sim,) = made.create_run("ended", [{}]).sims
-    made.heartbeat(sim.id)
-    place = Spool.take(tmp_path, sim.id)
     script = "echo begun; until [ -e go ]; do sleep 0.05; done; echo ended"
-    place.save(Sim(sim.id, "run-0", "ended", {}, ["/bin/sh", "-c", script], "exit-code"))
-    said: list[str] = []
-    job = Job(
-        Settings(lambda t, g: Client(server.url, server.token, timeout=t, give_up_after=g), tmp_path, 1, "exit-code", True, 60, False),
-        place,
-        said.append,
-    )  # fmt: skip
-    states: list[str] = []
-    thread = threading.Thread(target=lambda: states.append(job.run()))
-    thread.start()
-    wait_for(lambda: place.log_bytes > 0)
-    save = place.save
+    with running(server, tmp_path, script, leave=True) as (job, place, said, ended):
+        wait_for(lambda: place.log_bytes > 0)
+        save = place.save
 
-    def then_ended(remembered: Sim) -> None:
-        """It ends between the decision and the signal."""
-        save(remembered)
-        if remembered.leaving:
-            (place.folder / "work" / "go").touch()
-            wait_for(lambda: place.simulator(1).exit() is not None)
+        def then_ended(remembered: Sim) -> None:
+            """It ends between the decision and the signal."""
+            save(remembered)
+            if remembered.leaving:
+                (place.folder / "work" / "go").touch()
+                wait_for(lambda: place.simulator(1).exit() is not None)
 
-    monkeypatch.setattr(place, "save", then_ended)
-    job.stop("told")
-    thread.join(40)
-    assert states == ["succeeded"], said
-    assert client.get(f"/api/sims/{sim.id}").json()["exit_code"] == 0
-    assert client.get(f"/api/sims/{sim.id}/logs", headers={"Accept": "text/plain"}).text == "begun\nended\n"
-    place.close()
-    made.close()
+        monkeypatch.setattr(place, "save", then_ended)
+        job.stop("told")
+        assert ended() == "succeeded", said
+        sim = client.get(f"/api/sims/{place.folder.name}")
+        assert sim.json()["exit_code"] == 0
+        assert client.get(f"{sim.url.path}/logs", headers={"Accept": "text/plain"}).text == "begun\nended\n"
 
 
 def test_a_simulator_whose_warden_is_killed_is_killed_too(server: Server, client: httpx.Client, tmp_path: Path) -> None:
